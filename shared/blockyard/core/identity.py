@@ -1,0 +1,101 @@
+"""Who a block belongs to: model identity (static) and sequence scope (per request), each with its digest.
+
+Every field enters a digest as ``tag length value``, so two fields can never trade places and an absent value differs
+from an empty one. Two nodes share blocks only when all of this is equal.
+Invariants: digests are pure functions of the declared fields; no process seed, no built-in ``hash``.
+Threading: frozen values.
+"""
+
+import hashlib
+from dataclasses import dataclass, fields
+from typing import Final
+
+from blockyard.core.vocabulary import DEFAULT_TENANT, IdentityDigest, TenantDigest
+
+HASH_VERSION: Final = "blockyard-sha256-1"
+"""Scheme of content keys; part of the identity, so a change of scheme can never alias old keys."""
+
+_IDENTITY_MAGIC: Final = b"blockyard identity 1\0"
+_SCOPE_MAGIC: Final = b"blockyard scope 1\0"
+_TENANT_MAGIC: Final = b"blockyard tenant 1\0"
+
+
+def tagged(tag: str, value: str | int | bytes) -> bytes:
+    """Unambiguous encoding of one field: tag, kind, length, value."""
+    name = tag.encode()
+    if isinstance(value, bytes):
+        kind, body = b"b", value
+    elif isinstance(value, int):
+        kind, body = b"i", str(value).encode()
+    else:
+        kind, body = b"s", value.encode()
+    return len(name).to_bytes(2, "little") + name + kind + len(body).to_bytes(8, "little") + body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelIdentity:
+    """Static facts that must be equal for two engines to share KV blocks."""
+
+    model: str
+    """Name or path of the model, as the operator names it."""
+    weights_version: str = "main"
+    config_digest: str = ""
+    """Digest of the resolved model configuration, overrides and weight quantisation included."""
+    kv_dtype: str = "bfloat16"
+    scales_digest: str = ""
+    """Digest of the KV quantisation scales; empty where there are none."""
+    layout_fingerprint: str = ""
+    """Attention page format and, on CPU, the instruction set."""
+    engine_block_tokens: int = 16
+    block_tokens: int = 512
+    """Tokens per Blockyard block: a multiple of ``engine_block_tokens``."""
+    block_bytes: int = 131_072
+    """Payload bytes of one shard of one block."""
+    group_spec: str = "full"
+    parallel_shape: str = "tp1"
+    """Parallel shape of the writers, or ``canonical``."""
+    hash_version: str = HASH_VERSION
+    purge_epoch: int = 0
+
+    def digest(self) -> IdentityDigest:
+        """SHA-256 over all fields, tagged by name (32 bytes)."""
+        state = hashlib.sha256(_IDENTITY_MAGIC)
+        for item in fields(self):
+            state.update(tagged(item.name, getattr(self, item.name)))
+        return IdentityDigest(state.digest())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultimodalRun:
+    """Consecutive placeholder tokens that stand for one image, clip or sound."""
+
+    first_token: int
+    tokens: int
+    content_digest: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceScope:
+    """Per-request facts that enter the content key."""
+
+    tenant: str = ""
+    salt: str = ""
+    lora: str = ""
+    multimodal: tuple[MultimodalRun, ...] = ()
+
+    def root(self, identity: IdentityDigest) -> bytes:
+        """Start value of the chain for this scope under this identity (32 bytes).
+
+        Multimodal runs are not part of it: they enter at the block they overlap.
+        """
+        state = hashlib.sha256(_SCOPE_MAGIC)
+        state.update(tagged("identity", identity))
+        for name in ("tenant", "salt", "lora"):
+            state.update(tagged(name, getattr(self, name)))
+        return state.digest()
+
+    def tenant_digest(self) -> TenantDigest:
+        """First 16 bytes of SHA-256 of the tenant name; zero for the default tenant."""
+        if not self.tenant:
+            return DEFAULT_TENANT
+        return TenantDigest(hashlib.sha256(_TENANT_MAGIC + self.tenant.encode()).digest()[:16])

@@ -1,0 +1,260 @@
+"""Settings of a node: one typed tree, read once at start, from environment over YAML over defaults.
+
+``BLOCKYARD_G3__CAPACITY=64GiB`` in the environment, or ``g3: {capacity: 64GiB}`` in the file named by
+``BLOCKYARD_CONFIG``. The three services of a node read the same tree. Unknown keys are refused, with the nearest known
+one named; secrets never show in ``repr`` or dumps.
+Threading: frozen values; nothing else in the project reads the environment.
+"""
+
+import difflib
+import os
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError, field_validator
+
+from blockyard.core.errors import ConfigurationError
+
+ENV_PREFIX: Final = "BLOCKYARD_"
+ENV_CONFIG: Final = "BLOCKYARD_CONFIG"
+ENV_SEPARATOR: Final = "__"
+_DEFAULT_BLOCK_BYTES: Final = 131_072
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class Verification(StrEnum):
+    """When payload checksums of G2 blocks are compared on a read."""
+
+    ALWAYS = "always"
+    OFF = "off"
+
+
+class MoverChoice(StrEnum):
+    """How bytes move between G2 and G3."""
+
+    AUTO = "auto"
+    """NIXL where it works here, else plain; the reason for falling back is logged and shown by a metric."""
+    NIXL = "nixl"
+    PLAIN = "plain"
+
+
+class NodeSection(_Section):
+    """Who this node is and where its state lies."""
+
+    name: str = Field(default="node", pattern=r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$")
+    namespace: str = Field(default="default", pattern=r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$")
+    folder: Path = Path("/var/lib/blockyard")
+    """State folder of the node; local disk. Sockets, locks and epochs of all its processes lie below it."""
+    block_bytes: ByteSize = Field(default=ByteSize(_DEFAULT_BLOCK_BYTES), ge=4_096)
+    """Payload bytes of one block; a multiple of 4096. Engines with another size are refused."""
+    block_tokens: int = Field(default=512, ge=1)
+
+    @field_validator("block_bytes")
+    @classmethod
+    def _page_multiple(cls, value: ByteSize) -> ByteSize:
+        if value % 4_096:
+            raise ValueError("must be a multiple of 4096 bytes")
+        return value
+
+
+class G2Section(_Section):
+    """Host memory tier."""
+
+    capacity: ByteSize = ByteSize(1 << 30)
+    verification: Verification = Verification.ALWAYS
+
+
+class G3Section(_Section):
+    """Local disk tier."""
+
+    enabled: bool = True
+    capacity: ByteSize = ByteSize(8 << 30)
+    folder: Path | None = None
+    """Folder of the slab files; default ``<node folder>/g3``."""
+    mover: MoverChoice = MoverChoice.AUTO
+    commit_interval_ms: int = Field(default=10, ge=1, le=10_000)
+    commit_bytes: ByteSize = ByteSize(64 << 20)
+
+
+class G4Section(_Section):
+    """Shared object store tier."""
+
+    enabled: bool = True
+    endpoint_url: str = "http://127.0.0.1:8333"
+    region: str = "us-east-1"
+    bucket: str = Field(default="blockyard", min_length=3, max_length=63)
+    prefix: str = "kv"
+    access_key: SecretStr = SecretStr("")
+    secret_key: SecretStr = SecretStr("")
+    target_bytes: ByteSize = ByteSize(4 << 20)
+    """Wanted size of one object (pack)."""
+    tail_idle_seconds: float = Field(default=2.0, gt=0)
+    """A partly filled pack is stored when its chain got no new block for this long."""
+    request_timeout_seconds: float = Field(default=10.0, gt=0)
+    max_requests: int = Field(default=8, ge=1, le=256)
+
+
+class NatsSection(_Section):
+    """Event bus."""
+
+    url: str = "nats://127.0.0.1:4222"
+    timeout_seconds: float = Field(default=2.0, gt=0)
+    lease_ttl_seconds: float = Field(default=10.0, ge=1)
+    lease_tick_seconds: float = Field(default=3.0, gt=0)
+    stream_max_bytes: ByteSize = ByteSize(256 << 20)
+
+
+class RedisSection(_Section):
+    """Prefix index."""
+
+    url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
+    timeout_seconds: float = Field(default=1.0, gt=0)
+    entry_ttl_seconds: int = Field(default=86_400, ge=60)
+
+
+class HttpSection(_Section):
+    """Where the services answer HTTP; port 0 lets the system choose (the choice is written to the state folder)."""
+
+    host: str = "127.0.0.1"
+    block_manager_port: int = Field(default=0, ge=0, le=65_535)
+    offload_worker_port: int = Field(default=0, ge=0, le=65_535)
+    remote_tier_port: int = Field(default=0, ge=0, le=65_535)
+
+
+class JobSection(_Section):
+    """Transfer jobs."""
+
+    max_items: int = Field(default=64, ge=1, le=1_024)
+    load_ttl_ms: int = Field(default=10_000, ge=1)
+    store_ttl_ms: int = Field(default=30_000, ge=1)
+    resend_ms: int = Field(default=200, ge=1)
+    resend_limit: int = Field(default=3, ge=1)
+    queue_limit: int = Field(default=256, ge=1)
+    """Unacknowledged jobs per worker."""
+
+
+class LogSection(_Section):
+    """Logging."""
+
+    level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
+    json_lines: bool = False
+
+
+class UnsafeSection(_Section):
+    """Switches that break promises on purpose; for tests that prove the checks matter."""
+
+    skip_verification: bool = False
+    """Serve bytes without comparing checksums anywhere. Never set this outside a test."""
+
+
+class NodeSettings(_Section):
+    """All settings of a node."""
+
+    node: NodeSection = NodeSection()
+    g2: G2Section = G2Section()
+    g3: G3Section = G3Section()
+    g4: G4Section = G4Section()
+    nats: NatsSection = NatsSection()
+    redis: RedisSection = RedisSection()
+    http: HttpSection = HttpSection()
+    jobs: JobSection = JobSection()
+    log: LogSection = LogSection()
+    unsafe: UnsafeSection = UnsafeSection()
+
+
+def load_settings(environ: Mapping[str, str] | None = None) -> NodeSettings:
+    """Read the settings of this process.
+
+    Args:
+        environ: environment to read; the process's own by default.
+
+    Raises:
+        ConfigurationError: a key is unknown or a value wrong; names the key and, if near, the known one.
+    """
+    env = os.environ if environ is None else environ
+    tree = _from_file(env[ENV_CONFIG]) if env.get(ENV_CONFIG) else {}
+    for path, name, value in _from_env(env):
+        _refuse_unknown(path, name)
+        node = tree
+        for part in path[:-1]:
+            node = node.setdefault(part, {})
+        node[path[-1]] = value
+    try:
+        return NodeSettings.model_validate(tree)
+    except ValidationError as error:
+        raise _configuration_error(error) from None
+
+
+def environment_of(settings: NodeSettings) -> dict[str, str]:
+    """Environment variables that reproduce ``settings`` in a child process (secrets included)."""
+    env: dict[str, str] = {}
+    for section_name in NodeSettings.model_fields:
+        section = getattr(settings, section_name)
+        for name in section.model_fields_set:
+            value = getattr(section, name)
+            if value is None:
+                continue
+            text = value.get_secret_value() if isinstance(value, SecretStr) else value
+            key = f"{ENV_PREFIX}{section_name}{ENV_SEPARATOR}{name}".upper()
+            env[key] = str(int(text)) if isinstance(text, int) else str(text)
+    return env
+
+
+def _from_file(path: str) -> dict[str, Any]:
+    try:
+        tree = yaml.safe_load(Path(path).read_text()) or {}
+    except OSError as error:
+        raise ConfigurationError("cannot read the settings file", file=path, reason=str(error)) from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError("the settings file is not YAML", file=path, reason=str(error)) from error
+    if not isinstance(tree, dict):
+        raise ConfigurationError("the settings file must hold a map", file=path)
+    for section, body in tree.items():
+        _refuse_unknown((section,), str(section))
+        if not isinstance(body, dict):
+            raise ConfigurationError("a section must hold a map", key=str(section))
+        for name in body:
+            _refuse_unknown((section, name), f"{section}.{name}")
+    return tree
+
+
+def _from_env(env: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    for name in sorted(env):
+        if name.startswith(ENV_PREFIX) and name != ENV_CONFIG:
+            yield tuple(name[len(ENV_PREFIX) :].lower().split(ENV_SEPARATOR)), name, env[name]
+
+
+def _known_paths() -> set[tuple[str, ...]]:
+    paths: set[tuple[str, ...]] = set()
+    for section, info in NodeSettings.model_fields.items():
+        paths.add((section,))
+        assert info.annotation is not None
+        paths.update((section, name) for name in info.annotation.model_fields)
+    return paths
+
+
+def _refuse_unknown(path: tuple[str, ...], name: str) -> None:
+    known = _known_paths()
+    if path in known and not (name.startswith(ENV_PREFIX) and len(path) == 1):
+        return
+    from_env = name.startswith(ENV_PREFIX)
+    spelled = {
+        (f"{ENV_PREFIX}{ENV_SEPARATOR.join(item)}".upper() if from_env else ".".join(item)): item
+        for item in known
+        if len(item) == 2 or not from_env
+    }
+    near = difflib.get_close_matches(name, spelled, n=1, cutoff=0.5)
+    hint = {"nearest": near[0]} if near else {}
+    raise ConfigurationError("unknown setting", key=name, **hint)
+
+
+def _configuration_error(error: ValidationError) -> ConfigurationError:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    return ConfigurationError(f"wrong value: {first['msg']}", key=key)

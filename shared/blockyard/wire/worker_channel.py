@@ -1,0 +1,254 @@
+"""Messages between a block-manager and a worker (offload-worker or remote-tier): the JobChannel.
+
+The block-manager connects and asks; the worker replies and pushes results, repeated until acknowledged. Delivery may
+lose, repeat, delay and reorder: ids, epochs and generations carry the meaning, never the order of arrival.
+Columns are packed bytes aligned with the items of a job: digests n × 32, keys and parents n × 16, positions and
+indexes n × u32, generations and guards n × u64 (little-endian); an empty column means "not applicable".
+"""
+
+import msgspec
+
+from blockyard.core.vocabulary import DEFAULT_TENANT, ItemStatus, JobEnd, JobKind, Lane, WorkerRole
+
+
+# --- parts --------------------------------------------------------------------------------------------------------
+class ArenaInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Geometry of the G2 arena; its descriptor travels with the message."""
+
+    arena: bytes
+    """16 bytes: id of this arena."""
+    slots: int
+    stride_bytes: int
+    bytes: int
+
+
+class SlabInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Geometry of one G3 slab."""
+
+    slab: bytes
+    slots: int
+    stride_bytes: int
+    failed: bool = False
+
+
+class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of an earlier life of the block-manager that has not ended yet, with its destinations."""
+
+    epoch: int
+    seq: int
+    kind: JobKind
+    destinations: bytes
+    """n × u32 slot indexes in the destination tier."""
+
+
+class Pack(msgspec.Struct, frozen=True, kw_only=True):
+    """One G4 pack within a job: ``count`` items from ``first_item`` on belong to it."""
+
+    pack: bytes
+    first_item: int
+    count: int
+    first_position: int
+    blocks: int
+    """Blocks in the whole pack."""
+    stride_bytes: int
+    """Bytes from record to record."""
+
+
+class Items(msgspec.Struct, frozen=True, kw_only=True):
+    """Columns of a job's items."""
+
+    count: int
+    digests: bytes
+    parents: bytes
+    positions: bytes
+    src_index: bytes = b""
+    """G1: engine block; G2, G3: slot; G4_GET: index in the pack."""
+    src_generation: bytes = b""
+    """G1: guard; G2, G3: generation."""
+    dst_index: bytes = b""
+    dst_generation: bytes = b""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One transfer job. ``FREE`` jobs name their slots as destinations, with generations equal to the headers'."""
+
+    epoch: int
+    seq: int
+    worker_epoch: int
+    kind: JobKind
+    lane: Lane
+    ttl_ms: int
+    identity: bytes
+    purge_epoch: int = 0
+    tenant: bytes = DEFAULT_TENANT
+    group: int = 0
+    payload_bytes: int
+    items: Items
+    mapping: int = 0
+    """Engine mapping for G1 items."""
+    packs: tuple[Pack, ...] = ()
+    free_tier: int = 0
+    """Tier of a ``FREE`` job (2 or 3)."""
+    bad: bool = False
+    """``FREE`` job that condemns instead of freeing: the header becomes BAD."""
+
+
+class JobState(msgspec.Struct, frozen=True, kw_only=True):
+    """State of one job at a worker: ``queued``, ``running``, ``ended`` or ``unseen`` (then tombstoned)."""
+
+    epoch: int
+    seq: int
+    state: str
+
+
+# --- requests -----------------------------------------------------------------------------------------------------
+class Attach(msgspec.Struct, frozen=True, kw_only=True, tag="attach"):
+    """Make the worker serve this block-manager; the arena's descriptor travels along where ``arena`` is set."""
+
+    version: int
+    instance: str
+    epoch: int
+    arena: ArenaInfo | None = None
+
+
+class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
+    """Hand over a job; repeating it is harmless."""
+
+    job: Job
+    settled_below: int
+    """Lowest sequence number of this epoch that is not settled."""
+
+
+class Ack(msgspec.Struct, frozen=True, kw_only=True, tag="ack"):
+    """Results received; the worker may forget them."""
+
+    epoch: int
+    seqs: tuple[int, ...]
+    settled_below: int
+
+
+class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
+    """End these jobs as soon as no write of theirs can follow."""
+
+    epoch: int
+    seqs: tuple[int, ...]
+
+
+class Poll(msgspec.Struct, frozen=True, kw_only=True, tag="poll"):
+    """What became of these jobs? Unseen ones are tombstoned."""
+
+    epoch: int
+    seqs: tuple[int, ...]
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True, tag="inventory"):
+    """List the READY slots of a tier from ``cursor`` on; slots of running jobs are left out."""
+
+    tier: int
+    cursor: int = 0
+    max_records: int = 4_096
+
+
+class MapEngine(msgspec.Struct, frozen=True, kw_only=True, tag="map_engine"):
+    """Map an engine's KV memory and guard words; both descriptors travel along."""
+
+    mapping: int
+    blocks: int
+    block_bytes: int
+    stride_bytes: int
+
+
+class UnmapEngine(msgspec.Struct, frozen=True, kw_only=True, tag="unmap_engine"):
+    """Forget a mapping; answered when no job uses it any more."""
+
+    mapping: int
+
+
+class Find(msgspec.Struct, frozen=True, kw_only=True, tag="find"):
+    """Longest-prefix lookup in the shared index (remote-tier only)."""
+
+    identity: bytes
+    keys: bytes
+    """n × 16 content keys in chain order."""
+
+
+# --- replies ------------------------------------------------------------------------------------------------------
+class Attached(msgspec.Struct, frozen=True, kw_only=True, tag="attached"):
+    """Reply to ``Attach``; the arena's descriptor travels along where the worker owns one."""
+
+    version: int
+    role: WorkerRole
+    worker_epoch: int
+    mover: str
+    """Name of the mover in use, for metrics and logs."""
+    arena: ArenaInfo | None = None
+    slabs: tuple[SlabInfo, ...] = ()
+    running: tuple[RunningJob, ...] = ()
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted"):
+    """The job is queued, running, or ended and its result will be pushed again."""
+
+
+class Busy(msgspec.Struct, frozen=True, kw_only=True, tag="busy"):
+    """The queue is full; nothing was taken."""
+
+    retry_ms: int
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+    """The job will never run: stale_epoch, stale_worker, settled, tombstone, bad_request or no_mapping."""
+
+    reason: str
+
+
+class JobStates(msgspec.Struct, frozen=True, kw_only=True, tag="job_states"):
+    """Reply to ``Cancel`` and ``Poll``."""
+
+    states: tuple[JobState, ...]
+
+
+class InventoryPage(msgspec.Struct, frozen=True, kw_only=True, tag="inventory_page"):
+    """One page of READY slots: n inventory records (see ``tiers.header``)."""
+
+    worker_epoch: int
+    tier: int
+    records: bytes
+    cursor: int
+    end: bool
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True, tag="index_found"):
+    """Reply to ``Find``: per key an ``Availability`` byte (MISS, G4 or UNKNOWN) and its locator.
+
+    A locator is 32 bytes: pack id 16, index u8, blocks u8, zero u16, stride u32, first position u32, zero u32.
+    """
+
+    availability: bytes
+    locators: bytes
+
+
+class WorkerDone(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
+    """Reply of requests without a result of their own."""
+
+
+# --- pushes -------------------------------------------------------------------------------------------------------
+class JobResult(msgspec.Struct, frozen=True, kw_only=True, tag="job_result"):
+    """End of a job: one ``ItemStatus`` byte per item, aligned with the items of the request."""
+
+    epoch: int
+    seq: int
+    worker_epoch: int
+    end: JobEnd
+    status: bytes
+    index_pending: bool = False
+    """G4_PUT: the objects are stored but the index could not be written yet."""
+
+    def statuses(self) -> list[ItemStatus]:
+        """Item results as enum values."""
+        return [ItemStatus(value) for value in self.status]
+
+
+Request = Attach | Submit | Ack | Cancel | Poll | Inventory | MapEngine | UnmapEngine | Find
+Reply = Attached | Accepted | Busy | Refused | JobStates | InventoryPage | Found | WorkerDone
+Push = JobResult
