@@ -140,6 +140,14 @@ class UnknownSessionError(RequestError):
     remedy = "Say hello again; the client does this by itself."
 
 
+class UnknownMappingError(RequestError):
+    """A job names an engine mapping that is not, or no longer, mapped."""
+
+    code = "unknown-mapping"
+    title = "Unknown engine mapping"
+    remedy = "Nothing to do: the engine is gone and its jobs are cancelled."
+
+
 class UnsupportedOperationError(RequestError):
     """The operation has no meaning for this tier or executor."""
 
