@@ -251,6 +251,14 @@ class ConfigurationError(StartupError):
     remedy = "Correct the named setting."
 
 
+class ServerStartError(StartupError):
+    """A program that the command runs for the user did not start, or ended too early."""
+
+    code = "server-start"
+    title = "A server did not start"
+    remedy = "Look at its log for the reason."
+
+
 class AlreadyRunningError(StartupError):
     """Another process holds the lock of the state folder."""
 

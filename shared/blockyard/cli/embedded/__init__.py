@@ -1,0 +1,1 @@
+"""Real NATS, Valkey and SeaweedFS servers from wheels, on loopback, for one run."""

@@ -1,0 +1,53 @@
+"""Program that removes what a run leaves on disk when the run itself was killed and could not.
+
+Run as a script by path, isolated, standard library only. Input lines: ``remove PATH`` adds a path to remove,
+``keep`` means remove nothing. End of input means that the run has ended, by whatever way. The writing end of the pipe
+is closed on exec, so only the run itself holds it open.
+Threading: none; signals for ending are ignored, the end of input is the only one.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+
+_ATTEMPTS = 50
+_PAUSE_SECONDS = 0.1
+
+
+def remove(path: str) -> bool:
+    """Remove a file or a folder tree; True when nothing is left."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    return not os.path.lexists(path)
+
+
+def main() -> int:
+    """Collect paths until the run ends, then remove them."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    paths: list[str] = []
+    keep = False
+    for line in sys.stdin:
+        verb, _, path = line.rstrip("\n").partition(" ")
+        if verb == "remove" and path not in paths:
+            paths.append(path)
+        keep = keep or verb == "keep"
+    if keep:
+        return 0
+    # Processes of the run are dying at this very moment and may still write: try until it stays empty.
+    for _ in range(_ATTEMPTS):
+        paths = [path for path in paths if not remove(path)]
+        if not paths:
+            return 0
+        time.sleep(_PAUSE_SECONDS)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""The folder of one run: data, sockets and logs of everything the command starts, removed at its end.
+
+Invariants: mode 0700; the path is short, because unix socket paths may have about 100 bytes; after
+:meth:`RunFolder.close` nothing of it is left unless ``keep`` was asked for. A janitor process removes it also when this process is killed.
+Threading: one owner, the main thread (it starts the janitor).
+"""
+
+import contextlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final, Self
+
+from blockyard.cli import janitor
+
+_PREFIX: Final = "blockyard-"
+_JANITOR_SECONDS: Final = 10.0
+
+
+class RunFolder:
+    """A fresh private folder under the system's folder for temporary files."""
+
+    def __init__(self, parent: Path | None = None, *, keep: bool = False) -> None:
+        """Make the folder and start its janitor.
+
+        Args:
+            parent: where to make it; the system's folder for temporary files by default.
+            keep: leave everything in place at the end, for looking at it.
+        """
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        self.keep = keep
+        self._outside: list[Path] = []
+        self._janitor = subprocess.Popen(
+            (sys.executable, "-I", "-S", janitor.__file__), stdin=subprocess.PIPE, start_new_session=True
+        )
+        self.add_outside(self.path)
+        if keep:
+            self._tell("keep")
+
+    @property
+    def logs(self) -> Path:
+        """Folder of log files."""
+        folder = self.path / "logs"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def folder(self, name: str) -> Path:
+        """A folder below, made if missing."""
+        folder = self.path / name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def add_outside(self, *paths: Path) -> None:
+        """Remove these too at the end: files that a server insists to make elsewhere."""
+        for path in paths:
+            if path not in self._outside:
+                self._outside.append(path)
+                self._tell(f"remove {path}")
+
+    def close(self) -> None:
+        """Remove everything (unless kept). Call when no process of the run is left."""
+        if self._janitor.stdin is not None and not self.keep:
+            for path in self._outside:
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+        if self._janitor.stdin is not None:
+            # A dead janitor cannot read on; what it would have done is done above.
+            with contextlib.suppress(BrokenPipeError):
+                self._janitor.stdin.close()
+        try:
+            self._janitor.wait(_JANITOR_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._janitor.kill()
+            self._janitor.wait()
+
+    def _tell(self, line: str) -> None:
+        if self._janitor.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._janitor.stdin.write(f"{line}\n".encode())
+                self._janitor.stdin.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
