@@ -173,6 +173,14 @@ class UnavailableError(BlockyardError):
     remedy = "The service retries by itself; check that the named server runs and is reachable."
 
 
+class AccessDeniedError(UnavailableError):
+    """The server answered, but refuses these credentials; what it holds stays unknown."""
+
+    code = "access-denied"
+    title = "Access denied"
+    remedy = "Check the access key, the secret key and the policy of the named bucket or server."
+
+
 class NotReadyError(UnavailableError):
     """The service is starting: its tables are not complete yet."""
 
@@ -226,6 +234,14 @@ class ForeignFileError(StorageError):
     code = "foreign-file"
     title = "The file is not ours"
     remedy = "Point the folder setting elsewhere, or move the file away."
+
+
+class ObjectNotFoundError(StorageError):
+    """The object store answered that it has no such object."""
+
+    code = "object-not-found"
+    title = "No such object"
+    remedy = "Nothing to do: the index entry is dropped, the block is a miss there."
 
 
 class TransferError(StorageError):
