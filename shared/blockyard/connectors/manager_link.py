@@ -1,0 +1,110 @@
+"""One connection to a block-manager: typed calls, and the pushes that end loads.
+
+Invariants: a push that overtakes the reply of its ``OpenLoad`` is kept until it is asked for; when the connection ends,
+every waiting load ends with ``UnavailableError``. Threading: one event loop.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, TypeVar, final
+
+from blockyard.core.errors import DeadlineExceededError, PeerClosedError, UnavailableError
+from blockyard.core.vocabulary import LoadId
+from blockyard.runtime.rpc.client import RpcClient
+from blockyard.wire import connector_channel as channel
+
+Expected = TypeVar("Expected", bound=channel.Reply)
+
+CALL_TIMEOUT_SECONDS: Final = 5.0
+
+
+@final
+class ManagerLink:
+    """An open connection; made by ``open``."""
+
+    def __init__(self) -> None:
+        """Use ``open``."""
+        self._rpc: RpcClient[channel.Reply, channel.Push] | None = None
+        self._waiting: dict[LoadId, asyncio.Future[channel.LoadFinished]] = {}
+        self._early: dict[LoadId, channel.LoadFinished] = {}
+
+    @classmethod
+    async def open(cls, socket: Path) -> "ManagerLink":
+        """Connect.
+
+        Raises:
+            UnavailableError: nobody listens there.
+        """
+        link = cls()
+        link._rpc = await RpcClient.connect(
+            socket,
+            reply_type=channel.Reply,
+            push_type=channel.Push,
+            on_push=link._on_push,
+            timeout_seconds=CALL_TIMEOUT_SECONDS,
+        )
+        return link
+
+    async def call(
+        self,
+        request: channel.Request,
+        kind: type[Expected],
+        *,
+        timeout_seconds: float = CALL_TIMEOUT_SECONDS,
+        fds: Sequence[int] = (),
+    ) -> Expected:
+        """Ask and check the type of the answer; a reply of another type counts as unavailable."""
+        reply = await self._open_rpc().call(request, timeout_seconds=timeout_seconds, fds=fds)
+        if not isinstance(reply, kind):
+            raise UnavailableError("the block-manager answered with another message", message=type(reply).__name__)
+        return reply
+
+    async def finished(self, load: LoadId, timeout_seconds: float) -> channel.LoadFinished:
+        """Wait for the end of a load.
+
+        Raises:
+            PeerClosedError: the connection ended first.
+            DeadlineExceededError: no end within ``timeout_seconds``.
+        """
+        push = self._early.pop(load, None)
+        if push is not None:
+            return push
+        if self._open_rpc().closed.is_set():
+            raise PeerClosedError("the connection ended during a load", load=load)
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[load] = future
+        try:
+            return await asyncio.wait_for(future, timeout_seconds)
+        except TimeoutError:
+            raise DeadlineExceededError("the load did not settle", load=load) from None
+        finally:
+            self._waiting.pop(load, None)
+
+    async def wait_closed(self) -> None:
+        """Return when the other side is gone or ``abort`` was called; loads that wait end with an error."""
+        await self._open_rpc().closed.wait()
+        for load, future in self._waiting.items():
+            if not future.done():
+                future.set_exception(PeerClosedError("the connection ended during a load", load=load))
+
+    def abort(self) -> None:
+        """Close at once, without waiting; ``wait_closed`` returns."""
+        self._open_rpc().abort()
+
+    async def close(self) -> None:
+        """Close and wait until the socket is gone."""
+        await self._open_rpc().close()
+
+    def _on_push(self, push: channel.Push) -> None:
+        load = LoadId(push.load)
+        waiting = self._waiting.get(load)
+        if waiting is None:
+            self._early[load] = push
+        elif not waiting.done():
+            waiting.set_result(push)
+
+    def _open_rpc(self) -> RpcClient[channel.Reply, channel.Push]:
+        if self._rpc is None:
+            raise UnavailableError("the link was never opened")
+        return self._rpc
