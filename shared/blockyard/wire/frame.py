@@ -2,22 +2,26 @@
 
 ::
 
-    u32 length (little-endian, of what follows) | msgpack [version, kind, call, body]
+    u32 length (little-endian, of what follows) | msgpack [version, kind, call, body, descriptors]
 
-``call`` pairs a reply with its request and is 0 for a push. File descriptors travel as SCM_RIGHTS with the bytes of
-the frame that announces them. Errors travel as ``Problem`` and come back as the typed error of the same code.
+``call`` pairs a reply with its request and is 0 for a push. File descriptors travel as SCM_RIGHTS with the first byte
+of their frame; a stream socket does not say where ancillary data belongs, so the frame itself counts them and the
+receiver takes that many from what has arrived, in order. Errors travel as ``Problem`` and come back as the typed error
+of the same code.
 Threading: values only.
 """
 
 from enum import IntEnum, unique
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from blockyard.core import errors
-from blockyard.core.errors import BlockyardError
+from blockyard.core.errors import BlockyardError, FrameTooLargeError
+from blockyard.wire.codec import MAX_FRAME_BYTES, PROTOCOL_VERSION, BoundedDecoder, encode
 
 LENGTH_BYTES: Final = 4
+MAX_DESCRIPTORS: Final = 16
 
 
 @unique
@@ -35,8 +39,9 @@ class Frame(msgspec.Struct, array_like=True, frozen=True):
 
     version: int
     kind: FrameKind
-    call: int
+    call: Annotated[int, msgspec.Meta(ge=0)]
     body: msgspec.Raw
+    descriptors: Annotated[int, msgspec.Meta(ge=0, le=MAX_DESCRIPTORS)] = 0
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +50,30 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     detail: str = ""
     fields: dict[str, str | int | float] = {}
+
+
+_frames: Final[BoundedDecoder[Frame]] = BoundedDecoder(Frame)
+
+
+def encode_frame(kind: FrameKind, call: int, message: object, descriptors: int = 0) -> bytes:
+    """Bytes of one frame, length prefix included.
+
+    Raises:
+        FrameTooLargeError: the message does not fit into one frame.
+    """
+    body = encode(Frame(PROTOCOL_VERSION, kind, call, msgspec.Raw(encode(message)), descriptors))
+    if len(body) > MAX_FRAME_BYTES:
+        raise FrameTooLargeError("message refused before sending", bytes=len(body), limit=MAX_FRAME_BYTES)
+    return len(body).to_bytes(LENGTH_BYTES, "little") + body
+
+
+def decode_frame(data: bytes) -> Frame:
+    """Frame from what follows a length prefix; its version is not looked at.
+
+    Raises:
+        MalformedFrameError: the bytes are no frame.
+    """
+    return _frames.decode(data)
 
 
 def _error_types() -> dict[str, type[BlockyardError]]:
@@ -68,6 +97,9 @@ def problem_of(error: BlockyardError) -> Problem:
 def error_of(problem: Problem) -> BlockyardError:
     """Typed error of a wire problem; a code unknown here becomes the root type, its code kept as a field."""
     kind = _ERROR_TYPES.get(problem.code)
+    error = (kind or errors.BlockyardError)(problem.detail)
+    # Set, not passed as keywords: a peer may name a field like a parameter.
+    error.fields.update(problem.fields)
     if kind is None:
-        return errors.BlockyardError(problem.detail, code=problem.code, **problem.fields)
-    return kind(problem.detail, **problem.fields)
+        error.fields["code"] = problem.code
+    return error

@@ -1,0 +1,1 @@
+"""Framed request, reply and push over unix sockets of one node; imports with msgspec alone."""
