@@ -1,0 +1,71 @@
+"""The client's memory of what the engine holds: announced again as runs that a call can carry."""
+
+import hashlib
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from blockyard.connectors.g1_set import G1Set, RegisteredRun
+from blockyard.core.chain_run import ChainRun
+from blockyard.core.vocabulary import DEFAULT_TENANT, ROOT_KEY, EngineBlockId, TenantDigest, key_of
+
+
+def chain(name: str, length: int) -> ChainRun:
+    return ChainRun(b"".join(hashlib.sha256(f"{name}/{index}".encode()).digest() for index in range(length)))
+
+
+def blocks(first: int, count: int) -> tuple[EngineBlockId, ...]:
+    return tuple(EngineBlockId(block) for block in range(first, first + count))
+
+
+def test_a_run_comes_back_as_it_was_registered() -> None:
+    held = G1Set()
+    registered = RegisteredRun(chain("a", 5), DEFAULT_TENANT, blocks(10, 5))
+    held.add(registered)
+    assert list(held.runs(limit=8)) == [registered]
+
+
+def test_a_discarded_block_splits_its_run() -> None:
+    held = G1Set()
+    run = chain("a", 5)
+    held.add(RegisteredRun(run, DEFAULT_TENANT, blocks(0, 5)))
+    held.discard([EngineBlockId(2), EngineBlockId(77)])
+    assert [part.run for part in held.runs(limit=8)] == [run.slice(0, 2), run.slice(3, 5)]
+
+
+def test_a_block_that_takes_a_new_name_loses_the_old_one() -> None:
+    held = G1Set()
+    held.add(RegisteredRun(chain("a", 1), DEFAULT_TENANT, blocks(0, 1)))
+    held.add(RegisteredRun(chain("b", 1), DEFAULT_TENANT, blocks(0, 1)))
+    assert [part.run for part in held.runs(limit=8)] == [chain("b", 1)]
+
+
+def test_tenants_are_never_mixed_in_one_run() -> None:
+    held = G1Set()
+    run = chain("a", 4)
+    other = TenantDigest(b"t" * 16)
+    held.add(RegisteredRun(run.slice(0, 2), DEFAULT_TENANT, blocks(0, 2)))
+    held.add(RegisteredRun(run.slice(2, 4), other, blocks(2, 2)))
+    assert [(len(part.run), part.tenant) for part in held.runs(limit=8)] == [(2, DEFAULT_TENANT), (2, other)]
+
+
+@given(st.lists(st.integers(1, 6), max_size=6), st.integers(1, 4), st.sets(st.integers(0, 40)))
+def test_runs_cover_exactly_what_is_held(lengths: list[int], limit: int, gone: set[int]) -> None:
+    held = G1Set()
+    expected = {}
+    first = 0
+    for number, length in enumerate(lengths):
+        run = chain(str(number), length)
+        held.add(RegisteredRun(run, DEFAULT_TENANT, blocks(first, length)))
+        expected |= {first + index: (run.key(index), run.parent_of(index), index) for index in range(length)}
+        first += length
+    held.discard([EngineBlockId(block) for block in gone])
+    found = {}
+    for part in held.runs(limit):
+        assert 1 <= len(part.run) <= limit
+        for index, block in enumerate(part.blocks):
+            run = part.run
+            found[block] = (key_of(run.digest(index)), run.parent_of(index), run.first_position + index)
+    assert found == {block: entry for block, entry in expected.items() if block not in gone}
+    assert len(held) == len(found)
+    assert all((position == 0) == (parent == ROOT_KEY) for _, parent, position in found.values())
