@@ -5,20 +5,10 @@ starts from the empty set at sequence 0. ``offloaded`` adds a copy and removes n
 fields and must refuse unknown tags as malformed.
 """
 
-from enum import StrEnum, unique
-
 import msgspec
 
+from blockyard.core.events import OwnerKind as OwnerKind
 from blockyard.core.vocabulary import DEFAULT_TENANT
-
-
-@unique
-class OwnerKind(StrEnum):
-    """Who holds the blocks of an event."""
-
-    ENGINE = "engine"
-    NODE = "node"
-    SHARED = "shared"
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):

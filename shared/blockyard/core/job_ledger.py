@@ -1,0 +1,342 @@
+"""Transfer jobs as a worker sees them: whom it serves, which ids it knows, and what may still touch memory or disk.
+
+::
+
+    unseen --submit--> QUEUED --start--> RUNNING --finish--> ENDED --ack, or settled_below passes--> forgotten
+       |                  +-------------cancel----------------^
+       +--cancel, poll, refusal--> TOMBSTONE (a late copy of the command has no effect)
+
+A worker serves one block-manager. A higher epoch takes over: queued jobs of older lives vanish, running ones may issue
+nothing more (``may_issue``), are named in the answer to attach, and run to their end. Results are kept until
+acknowledged, ids until ``settled_below`` passes them; lower ids are refused.
+Invariants: after a takeover no job of a lower epoch gets permission to issue; a job starts at most once and ends at
+most once; queued, running and ended jobs together are at most ``limit`` (jobs of older lives aside), ids at most the
+window.
+Threading: owned by one thread, except ``may_issue``, which reads single fields and is called by the threads that issue
+the I/O. Does no I/O and keeps no payload.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, IntEnum, auto, unique
+from typing import Final
+
+from blockyard.core.clock import Clock
+from blockyard.core.errors import AttachedElsewhereError, FencedError, KernelError, NotAttachedError, RequestError
+from blockyard.core.job_queue import JobQueue
+from blockyard.core.jobs import SEQ_WINDOW, GenerationRule, JobId, JobPhase, Refusal, generation_rule
+from blockyard.core.vocabulary import Epoch, Generation, ItemStatus, JobEnd, JobKind, JobSeq, Lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTicket:
+    """What the ledger must know of a job; the job itself stays with the caller."""
+
+    job: JobId
+    worker_epoch: Epoch
+    kind: JobKind
+    lane: Lane
+    ttl_ms: int
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """End of a job: one status byte per item."""
+
+    job: JobId
+    end: JobEnd
+    status: bytes
+    index_pending: bool = False
+
+
+@unique
+class Admission(Enum):
+    """Answer to a submit that is not a refusal."""
+
+    QUEUED = auto()
+    KNOWN = auto()
+    """A repeated command: the job is queued, running or ended already."""
+    BUSY = auto()
+    """No room; nothing was taken or remembered."""
+
+
+@unique
+class AttachKind(IntEnum):
+    """What an attach means to the jobs that are here."""
+
+    TAKEOVER = 0
+    RECONNECT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """The block-manager that is served."""
+
+    instance: str
+    epoch: Epoch
+
+
+@dataclass(slots=True)
+class _Entry:
+    ticket: JobTicket
+    deadline: float
+    phase: JobPhase
+    cancelled: bool = False
+    expired: bool = False
+    outcome: JobOutcome | None = None
+    push_at: float = 0.0
+
+
+class JobLedger:
+    """Jobs of one life of a worker."""
+
+    def __init__(self, worker_epoch: Epoch, clock: Clock, *, limit: int = 256, resend_seconds: float = 1.0) -> None:
+        """Start unattached and empty.
+
+        Args:
+            worker_epoch: this life of the worker; commands meant for another one are refused.
+            clock: source of monotonic time; a job's time starts when it is received.
+            limit: most jobs that are queued, running or not acknowledged.
+            resend_seconds: period at which an unacknowledged result is due again.
+        """
+        self.worker_epoch: Final = worker_epoch
+        self._clock = clock
+        self._limit = limit
+        self._resend_seconds = resend_seconds
+        self._attachment: Attachment | None = None
+        self._epoch = Epoch(0)
+        self._settled_below = 1
+        self._entries: dict[JobId, _Entry] = {}
+        self._queue: JobQueue[JobId] = JobQueue(max(limit, 1))
+        self._closed: dict[JobSeq, JobPhase] = {}
+
+    # --- attach -------------------------------------------------------------------------------------------------
+    @property
+    def attachment(self) -> Attachment | None:
+        """The block-manager that is served; None before the first attach."""
+        return self._attachment
+
+    def attach(self, instance: str, epoch: Epoch, *, incumbent_connected: bool) -> AttachKind:
+        """Serve a block-manager from now on.
+
+        A takeover drops what was queued for older lives and everything that had ended; from here on no older job is
+        permitted to issue. The caller answers with ``running()`` of the older epochs.
+
+        Args:
+            instance: name of the block-manager's node.
+            epoch: its life.
+            incumbent_connected: the connection of the attached block-manager is open.
+
+        Raises:
+            FencedError: a newer life is attached; nothing changed.
+            AttachedElsewhereError: another instance is served and still connected; nothing changed.
+        """
+        held = self._attachment
+        if held is not None and held.instance != instance and incumbent_connected:
+            raise AttachedElsewhereError("the worker is attached", instance=held.instance)
+        if held is not None and (epoch < held.epoch or (epoch == held.epoch and held.instance != instance)):
+            raise FencedError("a newer life is attached", attached=held.epoch, epoch=epoch)
+        if held is not None and epoch == held.epoch:
+            return AttachKind.RECONNECT
+        self._attachment = Attachment(instance, epoch)
+        self._epoch = epoch
+        self._settled_below = 1
+        self._closed.clear()
+        self._queue.remove_if(lambda _: True)
+        self._entries = {job: entry for job, entry in self._entries.items() if entry.phase is JobPhase.RUNNING}
+        return AttachKind.TAKEOVER
+
+    def running(self, *, below: Epoch | None = None) -> list[JobId]:
+        """Running jobs, in order; with ``below`` only those of lower epochs."""
+        return sorted(
+            job
+            for job, entry in self._entries.items()
+            if entry.phase is JobPhase.RUNNING and (below is None or job.epoch < below)
+        )
+
+    # --- commands -----------------------------------------------------------------------------------------------
+    def submit(self, ticket: JobTicket, settled_below: int, *, refusal: Refusal | None = None) -> Admission | Refusal:
+        """Take a job, or say why not.
+
+        Args:
+            ticket: the job.
+            settled_below: of the message that carried it.
+            refusal: the caller's own reason (bad columns, no mapping). It sticks: a refused job never runs, also
+                where a later copy of the command would be acceptable.
+
+        Raises:
+            NotAttachedError: the job belongs to a life that has not attached.
+        """
+        epoch, seq = ticket.job
+        if epoch > self._epoch or self._attachment is None:
+            raise NotAttachedError("the job's block-manager is not attached", epoch=epoch)
+        if epoch < self._epoch:
+            return Refusal.STALE_EPOCH
+        self._advance(settled_below)
+        if ticket.worker_epoch != self.worker_epoch:
+            return Refusal.STALE_WORKER
+        if seq < self._settled_below:
+            return Refusal.SETTLED
+        if ticket.job in self._entries:
+            return Admission.KNOWN
+        if seq in self._closed:
+            return Refusal.TOMBSTONE if self._closed[seq] is JobPhase.UNSEEN else Refusal.SETTLED
+        if seq >= self._settled_below + SEQ_WINDOW:
+            return Refusal.BAD_REQUEST
+        if refusal is not None:
+            self._closed[seq] = JobPhase.UNSEEN
+            return refusal
+        if len(self._entries) >= self._limit:
+            return Admission.BUSY
+        deadline = self._clock.monotonic() + ticket.ttl_ms / 1_000
+        self._entries[ticket.job] = _Entry(ticket, deadline, JobPhase.QUEUED)
+        self._queue.push(ticket.lane, ticket.job)
+        return Admission.QUEUED
+
+    def cancel(self, epoch: Epoch, seqs: Iterable[int]) -> list[tuple[JobId, JobPhase]]:
+        """End these jobs as soon as no write of theirs can follow; queued ones end now, unseen ones are tombstoned."""
+        states: list[tuple[JobId, JobPhase]] = []
+        for job in self._own(epoch, seqs):
+            entry = self._entries.get(job)
+            if entry is not None and entry.phase is JobPhase.QUEUED:
+                self._queue.remove_if(lambda waiting, job=job: waiting == job)  # type: ignore[misc]
+                entry.cancelled = True
+                self._end(entry, bytes([ItemStatus.SKIPPED]) * entry.ticket.items)
+            elif entry is not None:
+                entry.cancelled = True
+            states.append((job, self._phase(job)))
+        return states
+
+    def poll(self, epoch: Epoch, seqs: Iterable[int]) -> list[tuple[JobId, JobPhase]]:
+        """State of these jobs; unseen ones are tombstoned, so that the answer stays true."""
+        return [(job, self._phase(job)) for job in self._own(epoch, seqs)]
+
+    def ack(self, epoch: Epoch, seqs: Iterable[int], settled_below: int) -> None:
+        """Results received: forget them; their ids are remembered until ``settled_below`` passes."""
+        for job in self._own(epoch, seqs):
+            entry = self._entries.get(job)
+            if entry is not None and entry.phase is JobPhase.ENDED:
+                del self._entries[job]
+                if epoch == self._epoch and job.seq >= self._settled_below:
+                    self._closed[job.seq] = JobPhase.ENDED
+        if epoch == self._epoch:
+            self._advance(settled_below)
+
+    # --- execution ----------------------------------------------------------------------------------------------
+    def start(self) -> JobTicket | None:
+        """Take the next queued job, loads first; it is RUNNING from now on. None where nothing waits."""
+        job = self._queue.pop()
+        if job is None:
+            return None
+        entry = self._entries[job]
+        entry.phase = JobPhase.RUNNING
+        return entry.ticket
+
+    def may_issue(
+        self, job: JobId, destination: Generation | None, header: Generation | None, now: float
+    ) -> ItemStatus:
+        """Last check before the I/O of one item, called by the thread that issues it.
+
+        Args:
+            job: a running job.
+            destination: generation that the command granted; None where the kind has no slots as destination.
+            header: generation in the header that lies at the destination; None where there is no header.
+            now: monotonic time.
+
+        Returns:
+            OK, or SKIPPED: then the item stays untouched.
+
+        Raises:
+            KernelError: a generation is missing although the kind of job writes slots.
+        """
+        entry = self._entries.get(job)
+        if entry is None or entry.cancelled or job.epoch != self._epoch:
+            return ItemStatus.SKIPPED
+        if now >= entry.deadline:
+            entry.expired = True
+            return ItemStatus.SKIPPED
+        rule = generation_rule(entry.ticket.kind)
+        if rule is GenerationRule.NONE:
+            return ItemStatus.OK
+        if destination is None or header is None:
+            raise KernelError("this kind of job compares generations", kind=entry.ticket.kind.name)
+        fits = destination == header if rule is GenerationRule.EQUAL else destination > header
+        return ItemStatus.OK if fits else ItemStatus.SKIPPED
+
+    def cancelled(self, job: JobId) -> bool:
+        """True where nothing more of this job may be issued by will of a block-manager; any thread."""
+        entry = self._entries.get(job)
+        return entry is None or entry.cancelled or job.epoch != self._epoch
+
+    def finish(self, job: JobId, status: bytes, *, index_pending: bool = False) -> JobOutcome:
+        """A running job has ended: every write it issued has landed or failed.
+
+        Raises:
+            KernelError: the job does not run, or the statuses are not one per item.
+        """
+        entry = self._entries.get(job)
+        if entry is None or entry.phase is not JobPhase.RUNNING:
+            raise KernelError("the job does not run here", epoch=job.epoch, seq=job.seq)
+        if len(status) != entry.ticket.items:
+            raise KernelError("one status per item", seq=job.seq, items=entry.ticket.items, statuses=len(status))
+        return self._end(entry, status, index_pending)
+
+    # --- results ------------------------------------------------------------------------------------------------
+    def results_due(self, now: float, *, everything: bool = False) -> list[JobOutcome]:
+        """Outcomes to push now; each is due again after ``resend_seconds``. ``everything``: after a re-attach."""
+        due: list[JobOutcome] = []
+        for entry in self._entries.values():
+            if entry.outcome is not None and (everything or entry.push_at <= now):
+                entry.push_at = now + self._resend_seconds
+                due.append(entry.outcome)
+        return due
+
+    @property
+    def queued(self) -> int:
+        """Jobs that wait for an executor."""
+        return len(self._queue)
+
+    @property
+    def remembered(self) -> int:
+        """Jobs and bare ids in memory."""
+        return len(self._entries) + len(self._closed)
+
+    # --- inside -------------------------------------------------------------------------------------------------
+    def _own(self, epoch: Epoch, seqs: Iterable[int]) -> list[JobId]:
+        if self._attachment is None or epoch > self._epoch:
+            raise NotAttachedError("the jobs' block-manager is not attached", epoch=epoch)
+        jobs = [JobId(epoch, JobSeq(seq)) for seq in seqs]
+        if epoch == self._epoch and any(job.seq >= self._settled_below + SEQ_WINDOW for job in jobs):
+            raise RequestError("a job number is outside the window", settled_below=self._settled_below)
+        return jobs
+
+    def _phase(self, job: JobId) -> JobPhase:
+        entry = self._entries.get(job)
+        if entry is not None:
+            return entry.phase
+        if job.epoch < self._epoch:
+            return JobPhase.UNSEEN  # commands of older lives are refused, so no tombstone is needed
+        if job.seq < self._settled_below:
+            return JobPhase.ENDED
+        return self._closed.setdefault(job.seq, JobPhase.UNSEEN)
+
+    def _end(self, entry: _Entry, status: bytes, index_pending: bool = False) -> JobOutcome:
+        end = JobEnd.CANCELLED if entry.cancelled else JobEnd.EXPIRED if entry.expired else JobEnd.DONE
+        entry.phase = JobPhase.ENDED
+        entry.outcome = JobOutcome(entry.ticket.job, end, status, index_pending)
+        return entry.outcome
+
+    def _advance(self, settled_below: int) -> None:
+        if settled_below <= self._settled_below:
+            return
+        self._settled_below = settled_below
+        for seq in [seq for seq in self._closed if seq < settled_below]:
+            del self._closed[seq]
+        settled = [job for job in self._entries if job.epoch == self._epoch and job.seq < settled_below]
+        for job in settled:
+            phase = self._entries[job].phase
+            if phase is JobPhase.QUEUED:
+                self._queue.remove_if(lambda waiting, job=job: waiting == job)  # type: ignore[misc]
+            if phase is not JobPhase.RUNNING:
+                del self._entries[job]

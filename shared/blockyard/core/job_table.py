@@ -1,0 +1,388 @@
+"""Transfer jobs as the block-manager sees them: numbers, states, deadlines, and the one moment each is settled.
+
+::
+
+    PLANNED -sent-> SENT -accepted-> ACTIVE ---------- result ---------------> settled (forgotten)
+       ^  busy  |     | no answer      | deadline                                ^
+       +--------+     +-> CANCELLING <-+ ---- result / refused / unseen / lost --+
+
+The channel may lose, repeat, delay and reorder; nothing here depends on the order of arrival. A job ends only by its
+result, by its worker's word that it will never run, or by proof that the worker's life is over: a deadline, a cancel
+or a lost connection never settles. The caller commits the items of a job exactly where a call here returns True.
+Invariants: each number is settled at most once; ``settled_below`` never falls; at most ``unsettled_limit`` jobs per
+worker and ``SEQ_WINDOW`` numbers are open.
+Threading: owned by one thread. Does no I/O and keeps no payload: the caller maps numbers to what they are about.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum, unique
+from typing import Final
+
+from blockyard.core.clock import Clock
+from blockyard.core.errors import JobWindowFullError, NotReadyError
+from blockyard.core.jobs import SEQ_WINDOW, JobId, JobPhase, Refusal
+from blockyard.core.vocabulary import Epoch, JobKind, JobSeq, Lane, WorkerRole
+
+
+@unique
+class JobState(IntEnum):
+    """State of a job that is not settled."""
+
+    PLANNED = 0
+    """Not sent, or sent and answered with *busy*."""
+    SENT = 1
+    ACTIVE = 2
+    CANCELLING = 3
+    """Its end is wanted; repeated until the worker has said what became of it."""
+
+
+@unique
+class JobVerb(IntEnum):
+    """What the caller has to send now."""
+
+    RESEND = 0
+    """Submit the job again under the same number."""
+    CANCEL = 1
+    POLL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class JobAction:
+    """One message that is due."""
+
+    verb: JobVerb
+    seq: JobSeq
+    role: WorkerRole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLimits:
+    """Bounds and periods."""
+
+    resend_seconds: float = 0.2
+    resend_limit: int = 3
+    unsettled_limit: int = 256
+    """Open jobs per worker."""
+    seq_window: int = SEQ_WINDOW
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What is known about an open job."""
+
+    seq: JobSeq
+    role: WorkerRole
+    worker_epoch: Epoch
+    kind: JobKind
+    lane: Lane
+    state: JobState
+    deadline: float
+    """Monotonic time after which its end is wanted."""
+
+
+@dataclass(slots=True)
+class JobCounts:
+    """What happened, for metrics."""
+
+    planned: int = 0
+    settled: int = 0
+    lost: int = 0
+    unknown_results: int = 0
+    """Results of jobs that are not open: repeated, or of an earlier life. Acknowledged and otherwise ignored."""
+    foreign_results: int = 0
+    """Results of open jobs by another life of the worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostJobs:
+    """Jobs that ended because their worker's life did, or because it no longer knows them."""
+
+    jobs: tuple[JobSeq, ...] = ()
+    inherited: tuple[JobId, ...] = ()
+    """Jobs of earlier lives of this block-manager."""
+
+
+@dataclass(slots=True)
+class _Job:
+    role: WorkerRole
+    worker_epoch: Epoch
+    kind: JobKind
+    lane: Lane
+    deadline: float
+    state: JobState = JobState.PLANNED
+    sends: int = 0
+    due_at: float | None = None
+    verb: JobVerb = JobVerb.RESEND
+
+
+@dataclass(slots=True)
+class _Worker:
+    epoch: Epoch
+    connected: bool
+    inherited: set[JobId]
+
+
+class JobTable:
+    """Open jobs of one life of a block-manager."""
+
+    def __init__(self, epoch: Epoch, clock: Clock, limits: JobLimits | None = None) -> None:
+        """Start with no job and no worker; numbers count from 1."""
+        self.epoch: Final = epoch
+        self.counts: Final = JobCounts()
+        self._clock = clock
+        self._limits = limits or JobLimits()
+        self._jobs: dict[JobSeq, _Job] = {}
+        self._open_by_role: dict[WorkerRole, int] = dict.fromkeys(WorkerRole, 0)
+        self._workers: dict[WorkerRole, _Worker] = {}
+        self._next_seq = 1
+        self._settled_below = 1
+
+    # --- what is open -------------------------------------------------------------------------------------------
+    @property
+    def settled_below(self) -> JobSeq:
+        """Lowest number that is not settled: every message to a worker carries it."""
+        return JobSeq(self._settled_below)
+
+    def __len__(self) -> int:
+        """Open jobs of this life."""
+        return len(self._jobs)
+
+    def unsettled(self, role: WorkerRole) -> list[JobSeq]:
+        """Open jobs of a worker, in order."""
+        return [seq for seq, job in self._jobs.items() if job.role is role]
+
+    def inherited(self, role: WorkerRole) -> list[JobId]:
+        """Jobs of earlier lives that still run at a worker; their destinations are not to be granted."""
+        worker = self._workers.get(role)
+        return sorted(worker.inherited) if worker else []
+
+    def facts(self, seq: JobSeq) -> JobFacts | None:
+        """What is known about a job; None where it is settled or was never planned."""
+        job = self._jobs.get(seq)
+        if job is None:
+            return None
+        return JobFacts(seq, job.role, job.worker_epoch, job.kind, job.lane, job.state, job.deadline)
+
+    def connected(self, role: WorkerRole) -> bool:
+        """True where the worker is attached and its channel is open."""
+        worker = self._workers.get(role)
+        return worker is not None and worker.connected
+
+    def can_plan(self, role: WorkerRole) -> bool:
+        """True where ``plan`` would succeed: the worker is attached and both windows have room."""
+        return (
+            self.connected(role)
+            and self._open_by_role[role] < self._limits.unsettled_limit
+            and self._next_seq < self._settled_below + self._limits.seq_window
+        )
+
+    # --- life of a job ------------------------------------------------------------------------------------------
+    def plan(self, role: WorkerRole, kind: JobKind, lane: Lane, ttl_ms: int) -> JobSeq:
+        """Open a job for the attached life of a worker; its time starts now.
+
+        Raises:
+            NotReadyError: the worker is not attached or not connected; nothing changed.
+            JobWindowFullError: too many jobs are open; nothing changed.
+        """
+        worker = self._workers.get(role)
+        if worker is None or not worker.connected:
+            raise NotReadyError("the worker is not attached", worker=role.label)
+        if not self.can_plan(role):
+            raise JobWindowFullError("too many open jobs", worker=role.label, open=self._open_by_role[role])
+        seq = JobSeq(self._next_seq)
+        self._next_seq += 1
+        deadline = self._clock.monotonic() + ttl_ms / 1_000
+        self._jobs[seq] = _Job(role, worker.epoch, kind, lane, deadline)
+        self._open_by_role[role] += 1
+        self.counts.planned += 1
+        return seq
+
+    def sent(self, seq: JobSeq) -> None:
+        """The job was handed to the channel, for the first time or again."""
+        job = self._jobs.get(seq)
+        if job is None or job.state not in (JobState.PLANNED, JobState.SENT):
+            return
+        job.state = JobState.SENT
+        job.sends += 1
+        job.verb = JobVerb.RESEND
+        job.due_at = self._clock.monotonic() + self._limits.resend_seconds
+
+    def accepted(self, seq: JobSeq) -> None:
+        """The worker has the job; a late answer to a job that is being cancelled changes nothing."""
+        job = self._jobs.get(seq)
+        if job is not None and job.state in (JobState.PLANNED, JobState.SENT):
+            job.state = JobState.ACTIVE
+            job.due_at = None
+
+    def busy(self, seq: JobSeq, retry_ms: int) -> None:
+        """The worker's queue is full: the job is due again after ``retry_ms``, with a fresh count of attempts.
+
+        A copy of the same submit may still have been taken, so the job stays open.
+        """
+        job = self._jobs.get(seq)
+        if job is not None and job.state is JobState.SENT:
+            job.state = JobState.PLANNED
+            job.sends = 0
+            job.due_at = self._clock.monotonic() + retry_ms / 1_000
+
+    def refused(self, seq: JobSeq, reason: Refusal) -> bool:
+        """The worker will never run the job.
+
+        Returns:
+            True where this settled it. ``STALE_EPOCH`` settles nothing: it says that this life has been superseded,
+            and an earlier copy of the job may still run.
+        """
+        if reason is Refusal.STALE_EPOCH:
+            return False
+        return self._forget(seq)
+
+    def state_told(self, seq: JobSeq, phase: JobPhase) -> bool:
+        """Answer to cancel or poll.
+
+        Returns:
+            True where this settled the job: the worker had not seen it and never will. An ended job is settled by its
+            result, which the worker repeats.
+        """
+        if phase is JobPhase.UNSEEN:
+            return self._forget(seq)
+        job = self._jobs.get(seq)
+        if job is not None and job.state is not JobState.CANCELLING:
+            job.state = JobState.ACTIVE
+            job.due_at = None
+        return False
+
+    def cancel(self, seq: JobSeq) -> None:
+        """Want the end of a job now; ``due`` names it until it is settled."""
+        job = self._jobs.get(seq)
+        if job is not None and job.state is not JobState.CANCELLING:
+            self._start_cancel(job, self._clock.monotonic())
+
+    def settle(self, seq: JobSeq, worker_epoch: Epoch) -> bool:
+        """A result of this life's job arrived; the caller acknowledges it in any case.
+
+        Returns:
+            True exactly once per job: only then may its items be committed.
+        """
+        job = self._jobs.get(seq)
+        if job is None:
+            self.counts.unknown_results += 1
+            return False
+        if job.worker_epoch != worker_epoch:
+            self.counts.foreign_results += 1
+            return False
+        return self._forget(seq)
+
+    def settle_inherited(self, job: JobId, worker_epoch: Epoch) -> bool:
+        """A result of an earlier life's job arrived; True once, where it was listed as running at attach."""
+        for worker in self._workers.values():
+            if job in worker.inherited and worker.epoch == worker_epoch:
+                worker.inherited.discard(job)
+                return True
+        self.counts.unknown_results += 1
+        return False
+
+    # --- workers ------------------------------------------------------------------------------------------------
+    def attached(self, role: WorkerRole, worker_epoch: Epoch, running: Iterable[JobId] = ()) -> LostJobs:
+        """A worker answered attach.
+
+        A higher worker epoch than before proves that the earlier life is over: its jobs are lost. The same epoch is a
+        reconnect: open jobs are sent, polled or cancelled again at once.
+
+        Returns:
+            What ended by this; the caller treats their items as failed.
+        """
+        now = self._clock.monotonic()
+        before = self._workers.get(role)
+        if before is not None and worker_epoch < before.epoch:
+            raise NotReadyError("an earlier life of the worker answered", worker=role.label, epoch=worker_epoch)
+        still = {job for job in running if job.epoch < self.epoch}
+        ended = tuple(sorted(before.inherited - still)) if before is not None else ()
+        self._workers[role] = _Worker(worker_epoch, connected=True, inherited=still)
+        lost = self._lose(role, below=worker_epoch)
+        for seq in self.unsettled(role):
+            self._ask_again(self._jobs[seq], now)
+        return LostJobs(lost, ended)
+
+    def disconnected(self, role: WorkerRole) -> None:
+        """The channel to a worker ended: nothing is due for it until it is attached again, and nothing is settled."""
+        worker = self._workers.get(role)
+        if worker is not None:
+            worker.connected = False
+
+    def worker_lost(self, role: WorkerRole, old_epoch: Epoch) -> LostJobs:
+        """The worker's life ``old_epoch`` is proven over: settle its jobs as lost, and those of lives before it."""
+        worker = self._workers.get(role)
+        inherited: tuple[JobId, ...] = ()
+        if worker is not None and worker.epoch <= old_epoch:
+            inherited = tuple(sorted(worker.inherited))
+            worker.inherited.clear()
+            worker.connected = False
+        return LostJobs(self._lose(role, below=Epoch(old_epoch + 1)), inherited)
+
+    # --- time ---------------------------------------------------------------------------------------------------
+    def due(self, now: float) -> list[JobAction]:
+        """Messages to send now, in order of job numbers; each is named again after ``resend_seconds``."""
+        actions: list[JobAction] = []
+        for seq, job in self._jobs.items():
+            worker = self._workers.get(job.role)
+            if worker is None or not worker.connected:
+                continue
+            if job.state is not JobState.CANCELLING and (now >= job.deadline or self._gave_up(job, now)):
+                self._start_cancel(job, now)
+            if job.due_at is not None and job.due_at <= now:
+                actions.append(JobAction(job.verb, seq, job.role))
+                job.due_at = now + self._limits.resend_seconds
+        return actions
+
+    def next_due(self) -> float | None:
+        """Monotonic time at which ``due`` will name something, as far as known now; None where nothing is open."""
+        times: list[float] = []
+        for job in self._jobs.values():
+            worker = self._workers.get(job.role)
+            if worker is None or not worker.connected:
+                continue
+            if job.state is not JobState.CANCELLING:
+                times.append(job.deadline)
+            if job.due_at is not None:
+                times.append(job.due_at)
+        return min(times, default=None)
+
+    # --- inside -------------------------------------------------------------------------------------------------
+    def _gave_up(self, job: _Job, now: float) -> bool:
+        return (
+            job.state is JobState.SENT
+            and job.sends > self._limits.resend_limit
+            and job.due_at is not None
+            and job.due_at <= now
+        )
+
+    def _start_cancel(self, job: _Job, now: float) -> None:
+        job.state = JobState.CANCELLING
+        job.verb = JobVerb.CANCEL
+        job.due_at = now
+
+    def _ask_again(self, job: _Job, now: float) -> None:
+        if job.state is JobState.ACTIVE:
+            job.verb = JobVerb.POLL
+        elif job.state is JobState.SENT:
+            job.sends = 0
+        if job.state is not JobState.PLANNED or job.due_at is not None:
+            job.due_at = now
+
+    def _lose(self, role: WorkerRole, below: Epoch) -> tuple[JobSeq, ...]:
+        lost = tuple(seq for seq, job in self._jobs.items() if job.role is role and job.worker_epoch < below)
+        for seq in lost:
+            self._forget(seq)
+        self.counts.lost += len(lost)
+        return lost
+
+    def _forget(self, seq: JobSeq) -> bool:
+        job = self._jobs.pop(seq, None)
+        if job is None:
+            return False
+        self._open_by_role[job.role] -= 1
+        self.counts.settled += 1
+        while self._settled_below < self._next_seq and JobSeq(self._settled_below) not in self._jobs:
+            self._settled_below += 1
+        return True
