@@ -98,8 +98,9 @@ def _sensible(table: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
 def encode_wire_locators(locators: Sequence[Locator | None]) -> bytes:
     """Locator column of a ``Found`` message: 32 bytes per key, zero where there is none."""
     rows = [
-        b"".join((locator.pack, bytes((locator.index, locator.blocks, 0, 0)), locator.stride_bytes.to_bytes(4, "little")))
-        .ljust(WIRE_LOCATOR_BYTES, b"\0")
+        b"".join(
+            (locator.pack, bytes((locator.index, locator.blocks, 0, 0)), locator.stride_bytes.to_bytes(4, "little"))
+        ).ljust(WIRE_LOCATOR_BYTES, b"\0")
         if locator is not None
         else bytes(WIRE_LOCATOR_BYTES)
         for locator in locators

@@ -1,0 +1,305 @@
+"""Port to the prefix index (content key -> place in the object store), and its adapter for Redis and Valkey.
+
+::
+
+    {0}b<identity 8><key 16>  ->  64-byte value (see ``index_value``), expires
+    {0}meta                   ->  version u8 | state u8 | shards u16 | zero u32 | index id 16 | builder 16
+                                  absent --begin_build--> building (expires unless renewed) --finish_build--> ready
+
+The index is a hint: a false entry costs one failed read, a missing one a miss, and any subset of the keys may vanish.
+What it lacks is a definite miss only while ``meta`` says *ready*; after a loss the keys are filled in from a listing.
+Threading: one event loop; a call that is cancelled after it was sent closes its connection.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import IntEnum, unique
+from typing import Any, Final, Protocol
+
+from redis import exceptions as redis_errors
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from blockyard.core.clock import Clock
+from blockyard.core.errors import AccessDeniedError, ConfigurationError, DeadlineExceededError, UnavailableError
+from blockyard.core.vocabulary import ContentKey, IdentityDigest, PackId
+from blockyard.tiers.index_value import HEAD_BYTES, Locator, decode_values, encode_heads
+
+_SERVER: Final = "redis"
+_KEYS_PER_COMMAND: Final = 1_024
+"""Bounds how long one command keeps the server from serving others (about a millisecond)."""
+_CONNECTIONS: Final = 8
+_SHARD: Final = b"{0}"
+_META_KEY: Final = _SHARD + b"meta"
+_META_VERSION: Final = 1
+_SHARDS: Final = 1
+_ID_BYTES: Final = 16
+_META_BYTES: Final = 8 + 2 * _ID_BYTES
+_IDENTITY_BYTES: Final = 8
+
+# KEYS: index keys; ARGV: heads (32 bytes each), ttl. A longer pack of a segment holds what a shorter one holds and
+# more, so it keeps its locators whatever the order of arrival; the claims behind the head are not ours to change.
+_SET_SCRIPT: Final = """
+local none = string.rep('\\0', 32)
+for i = 1, #KEYS do
+  local head = string.sub(ARGV[1], 32 * i - 31, 32 * i)
+  local claims = none
+  local old = redis.call('GET', KEYS[i])
+  if old and #old == 64 then
+    claims = string.sub(old, 33)
+    if string.byte(old, 2) % 2 == 1 and string.byte(old, 4) > string.byte(head, 4) then
+      head = string.sub(old, 1, 8) .. string.sub(head, 9, 12) .. string.sub(old, 13, 32)
+    end
+  end
+  redis.call('SET', KEYS[i], head .. claims, 'EX', ARGV[2])
+end
+return #KEYS
+"""
+# KEYS: index keys; ARGV: pack id. Clears only locators into this very pack.
+_DROP_SCRIPT: Final = """
+local none = string.rep('\\0', 32)
+local dropped = 0
+for i = 1, #KEYS do
+  local old = redis.call('GET', KEYS[i])
+  if old and #old == 64 and string.sub(old, 17, 32) == ARGV[1] then
+    if string.sub(old, 33) == none then
+      redis.call('DEL', KEYS[i])
+    else
+      redis.call('SET', KEYS[i], string.sub(old, 1, 1) .. string.rep('\\0', 31) .. string.sub(old, 33), 'KEEPTTL')
+    end
+    dropped = dropped + 1
+  end
+end
+return dropped
+"""
+# KEYS: index keys; ARGV: touched u32, ttl.
+_TOUCH_SCRIPT: Final = """
+for i = 1, #KEYS do
+  if redis.call('EXPIRE', KEYS[i], ARGV[2]) == 1 then redis.call('SETRANGE', KEYS[i], 8, ARGV[1]) end
+end
+return #KEYS
+"""
+# KEYS: meta; ARGV: expected value, new value, ttl in ms (0: none).
+_EXCHANGE_SCRIPT: Final = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if ARGV[3] == '0' then redis.call('SET', KEYS[1], ARGV[2]) else redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
+return 1
+"""
+
+
+@unique
+class IndexState(IntEnum):
+    """Whether what the index lacks is a miss."""
+
+    ABSENT = 0
+    """A new or emptied server: what it lacks is unknown until somebody filled it in."""
+    BUILDING = 1
+    READY = 2
+    FOREIGN = 255
+    """Written by a version that this one does not know: nothing is concluded from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMeta:
+    """State of the index and which store it describes."""
+
+    state: IndexState
+    index_id: bytes = bytes(_ID_BYTES)
+    """Id of the object store whose packs it locates."""
+
+    def is_complete(self, store_id: bytes) -> bool:
+        """True where an absent key is a definite miss for the store with this id."""
+        return self.state is IndexState.READY and self.index_id == store_id
+
+
+@dataclass(frozen=True, slots=True)
+class IndexAnswer:
+    """Answer to one lookup."""
+
+    locators: tuple[Locator | None, ...]
+    """Aligned with the keys asked for."""
+    meta: IndexMeta
+    """Read in the same round trip."""
+
+
+class PrefixIndex(Protocol):
+    """Where the blocks of an identity lie in the object store.
+
+    All methods raise ``UnavailableError`` or one of its kinds where no answer was had; a write that ended so may have
+    taken effect, and may be repeated.
+    """
+
+    async def find(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> IndexAnswer:
+        """Look up ``keys`` in one round trip."""
+        ...
+
+    async def set_locators(self, identity: IdentityDigest, entries: Sequence[tuple[ContentKey, Locator]]) -> None:
+        """Write locators; one that points into a longer pack stays."""
+        ...
+
+    async def drop_locators(self, identity: IdentityDigest, pack: PackId, keys: Sequence[ContentKey]) -> int:
+        """Clear those locators of ``keys`` that point into ``pack``; answers how many did."""
+        ...
+
+    async def touch(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> None:
+        """Note that these entries are in use; absent ones stay absent."""
+        ...
+
+    async def meta(self) -> IndexMeta:
+        """State of the index."""
+        ...
+
+    async def begin_build(self, index_id: bytes, builder: bytes, lease_seconds: float) -> bool:
+        """Become the one who fills an absent index (both ids: 16 bytes); False where it is not absent."""
+        ...
+
+    async def renew_build(self, index_id: bytes, builder: bytes, lease_seconds: float) -> bool:
+        """Stay the builder; False where the lease ended or another one builds."""
+        ...
+
+    async def finish_build(self, index_id: bytes, builder: bytes) -> bool:
+        """Declare the index complete; False where this builder's lease had ended."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class RedisIndex:
+    """``PrefixIndex`` on one Redis or Valkey server."""
+
+    def __init__(self, url: str, *, timeout_seconds: float, entry_ttl_seconds: int, clock: Clock) -> None:
+        """Make the client; nothing is sent before the first call.
+
+        Raises:
+            ConfigurationError: the URL is none of a Redis server.
+        """
+        self._timeout_seconds = timeout_seconds
+        self._ttl_seconds = entry_ttl_seconds
+        self._clock = clock
+        try:
+            pool = BlockingConnectionPool.from_url(
+                url,
+                max_connections=_CONNECTIONS,
+                timeout=timeout_seconds,
+                socket_timeout=timeout_seconds,
+                socket_connect_timeout=timeout_seconds,
+                retry=Retry(NoBackoff(), 0),
+            )
+        except ValueError as error:
+            raise ConfigurationError(f"not the URL of a Redis server: {error}", key="redis.url") from None
+        self._redis = Redis.from_pool(pool)
+        self._set = self._redis.register_script(_SET_SCRIPT)
+        self._drop = self._redis.register_script(_DROP_SCRIPT)
+        self._touch = self._redis.register_script(_TOUCH_SCRIPT)
+        self._exchange = self._redis.register_script(_EXCHANGE_SCRIPT)
+
+    async def find(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> IndexAnswer:
+        """Look up ``keys`` in one round trip."""
+        wanted = [_META_KEY, *_entry_keys(identity, keys)]
+        starts = range(0, len(wanted), _KEYS_PER_COMMAND)
+        async with self._translated():
+            answers = await self._pipelined([("MGET", *wanted[start : start + _KEYS_PER_COMMAND]) for start in starts])
+        values: list[bytes | None] = [value for answer in answers for value in answer]
+        return IndexAnswer(tuple(decode_values(values[1:])), _decode_meta(values[0]))
+
+    async def set_locators(self, identity: IdentityDigest, entries: Sequence[tuple[ContentKey, Locator]]) -> None:
+        """Write locators; one that points into a longer pack stays."""
+        keys = _entry_keys(identity, [key for key, _ in entries])
+        heads = encode_heads([locator for _, locator in entries], self._clock.wall_ms() // 1_000)
+        for start in range(0, len(keys), _KEYS_PER_COMMAND):
+            stop = start + _KEYS_PER_COMMAND
+            async with self._translated():
+                await self._set(keys[start:stop], [heads[start * HEAD_BYTES : stop * HEAD_BYTES], self._ttl_seconds])
+
+    async def drop_locators(self, identity: IdentityDigest, pack: PackId, keys: Sequence[ContentKey]) -> int:
+        """Clear those locators of ``keys`` that point into ``pack``; answers how many did."""
+        dropped = 0
+        names = _entry_keys(identity, keys)
+        for start in range(0, len(names), _KEYS_PER_COMMAND):
+            async with self._translated():
+                dropped += int(await self._drop(names[start : start + _KEYS_PER_COMMAND], [pack]))
+        return dropped
+
+    async def touch(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> None:
+        """Note that these entries are in use; absent ones stay absent."""
+        now = (self._clock.wall_ms() // 1_000 & 0xFFFF_FFFF).to_bytes(4, "little")
+        names = _entry_keys(identity, keys)
+        for start in range(0, len(names), _KEYS_PER_COMMAND):
+            async with self._translated():
+                await self._touch(names[start : start + _KEYS_PER_COMMAND], [now, self._ttl_seconds])
+
+    async def meta(self) -> IndexMeta:
+        """State of the index."""
+        async with self._translated():
+            (value,) = await self._pipelined([("GET", _META_KEY)])
+        return _decode_meta(value)
+
+    async def begin_build(self, index_id: bytes, builder: bytes, lease_seconds: float) -> bool:
+        """Become the one who fills an absent index (both ids: 16 bytes); False where it is not absent."""
+        value = _encode_meta(IndexState.BUILDING, index_id, builder)
+        async with self._translated():
+            (answer,) = await self._pipelined([("SET", _META_KEY, value, "NX", "PX", _millis(lease_seconds))])
+        return bool(answer)
+
+    async def renew_build(self, index_id: bytes, builder: bytes, lease_seconds: float) -> bool:
+        """Stay the builder; False where the lease ended or another one builds."""
+        value = _encode_meta(IndexState.BUILDING, index_id, builder)
+        async with self._translated():
+            return bool(await self._exchange([_META_KEY], [value, value, _millis(lease_seconds)]))
+
+    async def finish_build(self, index_id: bytes, builder: bytes) -> bool:
+        """Declare the index complete; False where this builder's lease had ended."""
+        building = _encode_meta(IndexState.BUILDING, index_id, builder)
+        ready = _encode_meta(IndexState.READY, index_id, bytes(_ID_BYTES))
+        async with self._translated():
+            return bool(await self._exchange([_META_KEY], [building, ready, 0]))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._redis.aclose(close_connection_pool=True)
+
+    async def _pipelined(self, commands: Sequence[tuple[bytes | str | int, ...]]) -> list[Any]:
+        pipe = self._redis.pipeline(transaction=False)
+        for command in commands:
+            pipe.execute_command(*command)
+        return list(await pipe.execute())
+
+    @asynccontextmanager
+    async def _translated(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                yield
+        except (TimeoutError, redis_errors.TimeoutError):
+            raise DeadlineExceededError("no answer in time", server=_SERVER) from None
+        except (redis_errors.AuthenticationError, redis_errors.NoPermissionError) as error:
+            raise AccessDeniedError(str(error), server=_SERVER) from None
+        except (redis_errors.RedisError, OSError) as error:
+            raise UnavailableError(str(error), server=_SERVER) from None
+
+
+def _entry_keys(identity: IdentityDigest, keys: Sequence[ContentKey]) -> list[bytes]:
+    stem = _SHARD + b"b" + identity[:_IDENTITY_BYTES]
+    return [stem + key for key in keys]
+
+
+def _encode_meta(state: IndexState, index_id: bytes, builder: bytes) -> bytes:
+    head = bytes((_META_VERSION, state)) + _SHARDS.to_bytes(2, "little") + bytes(4)
+    return head + index_id + builder
+
+
+def _decode_meta(value: bytes | None) -> IndexMeta:
+    if value is None:
+        return IndexMeta(IndexState.ABSENT)
+    known = len(value) == _META_BYTES and value[0] == _META_VERSION and value[1] in (1, 2)
+    if not known or int.from_bytes(value[2:4], "little") != _SHARDS:
+        return IndexMeta(IndexState.FOREIGN)
+    return IndexMeta(IndexState(value[1]), value[8 : 8 + _ID_BYTES])
+
+
+def _millis(seconds: float) -> int:
+    return max(1, int(seconds * 1_000))
