@@ -75,6 +75,14 @@ class BlockSizeMismatchError(KernelError):
     remedy = "Use the block size of the model identity."
 
 
+class IntegrityError(KernelError):
+    """The block table contradicts itself; found by a check, never repaired silently."""
+
+    code = "integrity"
+    title = "The block table contradicts itself"
+    remedy = "Restart the service: it rebuilds the table from the stored headers. Then report the named violation."
+
+
 # --- requests -----------------------------------------------------------------------------------------------------
 class RequestError(BlockyardError):
     """The caller sent something that cannot be accepted; the service goes on."""
@@ -132,6 +140,14 @@ class LayoutMismatchError(RequestError):
     remedy = "Set the named size to the value of the node, or start a node for this layout."
 
 
+class BlockNotFoundError(RequestError):
+    """No registered block of this tier has the key."""
+
+    code = "block-not-found"
+    title = "No such block in this tier"
+    remedy = "Look the key up again; the block may have been evicted."
+
+
 class UnknownSessionError(RequestError):
     """The engine session is not known in this life of the block-manager."""
 
@@ -164,6 +180,22 @@ class FencedError(RequestError):
     remedy = "Restart this process; it takes a higher epoch."
 
 
+class AttachedElsewhereError(RequestError):
+    """The worker serves another block-manager whose connection is open."""
+
+    code = "attached-elsewhere"
+    title = "The worker serves another block-manager"
+    remedy = "Stop the other block-manager, or give this node a folder of its own."
+
+
+class NotAttachedError(RequestError):
+    """A command came over a connection that is not the attached one."""
+
+    code = "not-attached"
+    title = "Not attached"
+    remedy = "Attach first; the block-manager does this by itself after a reconnect."
+
+
 # --- environment --------------------------------------------------------------------------------------------------
 class UnavailableError(BlockyardError):
     """Something needed is not there now; the answer is *unknown*, never *not found*."""
@@ -187,6 +219,14 @@ class NotReadyError(UnavailableError):
     code = "not-ready"
     title = "Not ready yet"
     remedy = "Wait for /readyz; it names what is missing."
+
+
+class JobWindowFullError(UnavailableError):
+    """Too many transfer jobs of a worker are open; nothing was planned."""
+
+    code = "job-window-full"
+    title = "Too many open jobs"
+    remedy = "Plan again when a job has settled."
 
 
 class DeadlineExceededError(UnavailableError):
@@ -273,6 +313,14 @@ class ServerStartError(StartupError):
     code = "server-start"
     title = "A server did not start"
     remedy = "Look at its log for the reason."
+
+
+class EngineCommandError(BlockyardError):
+    """A demo engine that the command drives did not do what it was told."""
+
+    code = "engine-command"
+    title = "The demo engine failed"
+    remedy = "Look at its log in the run folder (--keep keeps it)."
 
 
 class AlreadyRunningError(StartupError):
