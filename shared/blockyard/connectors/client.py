@@ -171,7 +171,12 @@ class BlockyardClient:
         """Announce G1 blocks whose writes are complete: block i of the run lies in ``blocks[i]``.
 
         Kept also without a connection, and announced with the next one.
+
+        Raises:
+            TooManyKeysError: more blocks than one call carries; nothing was kept.
         """
+        if len(run) > MAX_KEYS_PER_CALL:
+            raise TooManyKeysError(keys=len(run), limit=MAX_KEYS_PER_CALL)
         registered = RegisteredRun(run, tenant, tuple(blocks))
         self._set.add(registered)
         await self._announce(self._connected(), registered)
@@ -215,7 +220,7 @@ class BlockyardClient:
         try:
             finished = await self._run_load(link, message, blocks, ttl_seconds + _SETTLE_SECONDS)
         except UnavailableError:
-            link.abort()  # the next connection settles the blocks
+            link.close()  # the next connection settles the blocks
             return LoadResult((ItemStatus.UNKNOWN,) * len(blocks), (None,) * len(blocks))
         self._unsettled.difference_update(blocks)
         statuses = tuple(ItemStatus(value) for value in finished.status)
@@ -233,7 +238,7 @@ class BlockyardClient:
             self._unsettled.difference_update(blocks)  # refused before anything was planned
             raise
         except asyncio.CancelledError:
-            link.abort()  # opened or not is unknown: the next connection settles the blocks
+            link.close()  # opened or not is unknown: the next connection settles the blocks
             raise
         try:
             return await link.finished(LoadId(opened.load), timeout_seconds)
@@ -247,8 +252,9 @@ class BlockyardClient:
         try:
             await link.call(channel.CloseLoad(load=load), channel.Done, timeout_seconds=_SETTLE_SECONDS)
         except BlockyardError:
-            link.abort()  # the next connection settles the blocks
+            link.close()  # the next connection settles the blocks
         else:
+            link.forget(load)
             self._unsettled.difference_update(blocks)
 
     # --- connection ---------------------------------------------------------------------------------------------------
@@ -287,7 +293,7 @@ class BlockyardClient:
                 self._link = None
                 self._answered.clear()
                 self._on_state(False)
-            await link.close()
+            link.close()
 
     async def _say_hello(self, link: ManagerLink) -> None:
         hello = channel.Hello(
@@ -311,13 +317,11 @@ class BlockyardClient:
         try:
             await link.call(channel.Settle(), channel.Done, timeout_seconds=_SETTLE_SECONDS)
         except BlockyardError:
-            link.abort()  # still not settled: the next connection asks again
+            link.close()  # still not settled: the next connection asks again
         else:
             self._unsettled -= waiting
 
     async def _announce(self, link: ManagerLink, registered: RegisteredRun) -> None:
-        if len(registered.run) > MAX_KEYS_PER_CALL:
-            raise TooManyKeysError(keys=len(registered.run), limit=MAX_KEYS_PER_CALL)
         message = channel.Register(
             run=_wire_run(registered.run),
             tenant=registered.tenant,

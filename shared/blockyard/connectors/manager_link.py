@@ -42,7 +42,7 @@ class ManagerLink:
             reply_type=channel.Reply,
             push_type=channel.Push,
             on_push=link._on_push,
-            timeout_seconds=CALL_TIMEOUT_SECONDS,
+            timeout=CALL_TIMEOUT_SECONDS,
         )
         return link
 
@@ -55,7 +55,7 @@ class ManagerLink:
         fds: Sequence[int] = (),
     ) -> Expected:
         """Ask and check the type of the answer; a reply of another type counts as unavailable."""
-        reply = await self._open_rpc().call(request, timeout_seconds=timeout_seconds, fds=fds)
+        reply = await self._open_rpc().call(request, timeout=timeout_seconds, fds=fds)
         if not isinstance(reply, kind):
             raise UnavailableError("the block-manager answered with another message", message=type(reply).__name__)
         return reply
@@ -81,20 +81,20 @@ class ManagerLink:
         finally:
             self._waiting.pop(load, None)
 
+    def forget(self, load: LoadId) -> None:
+        """Drop the end of a load that nobody waits for any more."""
+        self._early.pop(load, None)
+
     async def wait_closed(self) -> None:
-        """Return when the other side is gone or ``abort`` was called; loads that wait end with an error."""
+        """Return when the other side is gone or ``close`` was called; loads that wait end with an error."""
         await self._open_rpc().closed.wait()
         for load, future in self._waiting.items():
             if not future.done():
                 future.set_exception(PeerClosedError("the connection ended during a load", load=load))
 
-    def abort(self) -> None:
-        """Close at once, without waiting; ``wait_closed`` returns."""
-        self._open_rpc().abort()
-
-    async def close(self) -> None:
-        """Close and wait until the socket is gone."""
-        await self._open_rpc().close()
+    def close(self) -> None:
+        """End the connection; ``wait_closed`` returns. Idempotent."""
+        self._open_rpc().close()
 
     def _on_push(self, push: channel.Push) -> None:
         load = LoadId(push.load)

@@ -1,0 +1,101 @@
+"""One measure and how it is taken: repeated, interleaved with what it is compared to, reported with its spread.
+
+Both sides of a comparison run in turns (A B A B ...), so that a noisy machine disturbs both alike. ``ratio`` is ours to
+theirs where more is better, else theirs to ours: above 1 always means that ours is better.
+"""
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Final
+
+import msgspec
+
+ROUNDS: Final = 7
+_REPORTED_VERSIONS: Final = ("blockyard", "numpy", "xxhash", "msgspec", "nixl-cu12", "obstore", "redis", "nats-py")
+
+
+class Measure(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of output; ``bar`` and ``stretch`` are wanted ratios, None where there is none."""
+
+    case: str
+    measure: str
+    value: float | None = None
+    unit: str = ""
+    ratio: float | None = None
+    bar: float | None = None
+    stretch: float | None = None
+    ok: bool = True
+    n: int = 0
+    spread: tuple[float, float] | None = None
+    """Lowest and highest value of the rounds."""
+    against: str = ""
+    skipped: str = ""
+    """Why there is no figure; empty where there is one."""
+    versions: dict[str, str] = {}
+    load: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contest:
+    """Two ways to do one thing; each callable does it once and returns how much it did, in ``unit``s."""
+
+    measure: str
+    unit: str
+    ours: Callable[[], float]
+    theirs: Callable[[], float]
+    against: str
+    bar: float | None = None
+    stretch: float | None = None
+
+    def run(self, case: str, rounds: int = ROUNDS) -> Measure:
+        """Rates per second of both sides, in turns; one unmeasured round first."""
+        self.ours()
+        self.theirs()
+        own: list[float] = []
+        other: list[float] = []
+        for _ in range(rounds):
+            own.append(_rate(self.ours))
+            other.append(_rate(self.theirs))
+        ratio = statistics.median(own) / statistics.median(other)
+        return Measure(
+            case=case,
+            measure=self.measure,
+            value=statistics.median(own),
+            unit=f"{self.unit}/s",
+            ratio=ratio,
+            bar=self.bar,
+            stretch=self.stretch,
+            ok=self.bar is None or ratio >= self.bar,
+            n=rounds,
+            spread=(min(own), max(own)),
+            against=self.against,
+            versions=versions(),
+            load=os.getloadavg(),
+        )
+
+
+def skipped(case: str, measure: str, against: str, reason: str) -> Measure:
+    """Line for a comparison whose other side is not here."""
+    return Measure(case=case, measure=measure, against=against, skipped=reason, versions=versions(), load=os.getloadavg())
+
+
+def versions() -> dict[str, str]:
+    """Versions of what takes part in the measures."""
+    found = {"python": platform.python_version()}
+    for name in _REPORTED_VERSIONS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _rate(work: Callable[[], float]) -> float:
+    start = time.perf_counter()
+    amount = work()
+    return amount / (time.perf_counter() - start)
