@@ -89,7 +89,7 @@ class ChildProcess:
 
     @property
     def stdout(self) -> IO[bytes]:
-        """Read end of a piped child's output."""
+        """Read end of a piped child's output; whoever reads it closes it."""
         return _present(self._popen.stdout, self.spec)
 
     def send(self, signal_number: signal.Signals) -> None:
@@ -104,7 +104,7 @@ class ChildProcess:
             self._popen.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
             return False
-        self._close_pipes()
+        self._close_stdin()
         return True
 
     async def wait_async(self, timeout_seconds: float | None = None) -> bool:
@@ -116,7 +116,7 @@ class ChildProcess:
             except TimeoutError:
                 return False
         self._popen.wait()
-        self._close_pipes()
+        self._close_stdin()
         return True
 
     def stop(self, grace_seconds: float = DEFAULT_GRACE_SECONDS) -> None:
@@ -135,18 +135,17 @@ class ChildProcess:
         """SIGKILL and collect."""
         self.send(signal.SIGKILL)
         self._popen.wait()
-        self._close_pipes()
+        self._close_stdin()
 
     def log_tail(self) -> str:
         """Last part of its log, for messages."""
         return read_tail(self.spec.log_file)
 
-    def _close_pipes(self) -> None:
-        for pipe in (self._popen.stdin, self._popen.stdout):
-            if pipe is not None:
-                # Unsent input of a dead child is lost with it.
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+    def _close_stdin(self) -> None:
+        if self._popen.stdin is not None:
+            # Unsent input of a dead child is lost with it.
+            with contextlib.suppress(BrokenPipeError):
+                self._popen.stdin.close()
 
     def __enter__(self) -> Self:
         return self

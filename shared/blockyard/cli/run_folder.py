@@ -1,7 +1,8 @@
 """The folder of one run: data, sockets and logs of everything the command starts, removed at its end.
 
 Invariants: mode 0700; the path is short, because unix socket paths may have about 100 bytes; after
-:meth:`RunFolder.close` nothing of it is left unless ``keep`` was asked for. A janitor process removes it also when this process is killed.
+:meth:`RunFolder.close` nothing of it is left unless ``keep`` was asked for. A janitor process removes it also when this
+process is killed.
 Threading: one owner, the main thread (it starts the janitor).
 """
 

@@ -121,6 +121,12 @@ class EmbeddedServer(ABC):
             self._child.stop(grace_seconds)
             self._forget()
 
+    async def stop_async(self, grace_seconds: float = DEFAULT_GRACE_SECONDS) -> None:
+        """As :meth:`stop`, without blocking the loop."""
+        if self._child is not None:
+            await self._child.stop_async(grace_seconds)
+            self._forget()
+
     def kill(self) -> None:
         """End it with SIGKILL; data and ports are kept for another start."""
         if self._child is not None:

@@ -1,0 +1,169 @@
+"""One node of a run: its three services and its demo engine as child processes.
+
+Invariants: services start with one complete set of settings through their environment; a killed node is fully gone
+(every process collected) before the call returns; state in the node folder stays for the next start.
+Threading: one event loop, in the main thread.
+"""
+
+import asyncio
+import json
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from blockyard.cli.child_process import ChildProcess, ChildSpec
+from blockyard.cli.engine_process import EngineProcess, EngineSpec
+from blockyard.core.errors import ServerStartError
+from blockyard.runtime.settings import NodeSettings, environment_of
+
+SERVICES: Final = ("block-manager", "offload-worker", "remote-tier")
+_READY_SECONDS: Final = 40.0
+_POLL_SECONDS: Final = 0.02
+_STOP_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAddress:
+    """Where a service answers HTTP."""
+
+    node: str
+    service: str
+    url: str
+
+
+class Node:
+    """Processes of one node."""
+
+    def __init__(self, settings: NodeSettings, logs: Path, engine_blocks: int) -> None:
+        """Prepare; nothing is started yet."""
+        self.name = settings.node.name
+        self.settings = settings
+        self.engine: EngineProcess | None = None
+        self._logs = logs
+        self._engine_blocks = engine_blocks
+        self._services: dict[str, ChildProcess] = {}
+
+    @property
+    def folder(self) -> Path:
+        """State folder."""
+        return self.settings.node.folder
+
+    @property
+    def running(self) -> bool:
+        """Whether any of its processes lives."""
+        return bool(self._services) or self.engine is not None
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of services and engine."""
+        engine = () if self.engine is None else (self.engine.pid,)
+        return (*(child.pid for child in self._services.values()), *engine)
+
+    # --- start --------------------------------------------------------------------------------------------------------
+    def spawn_services(self) -> None:
+        """Start the three services without waiting."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        environment = environment_of(self.settings)
+        for service in SERVICES:
+            # An address of an earlier life would be taken for this one's.
+            (self.folder / service / "http.json").unlink(missing_ok=True)
+            command = (str(Path(sysconfig.get_path("scripts")) / f"blockyard-{service}"),)
+            log_file = self._logs / f"{self.name}-{service}.log"
+            self._services[service] = ChildProcess(ChildSpec(f"{self.name} {service}", command, log_file, environment))
+
+    def spawn_engine(self) -> EngineProcess:
+        """Start the demo engine without waiting."""
+        name = f"engine-{self.name}"
+        self.engine = EngineProcess(
+            EngineSpec(
+                name=name,
+                socket=self.folder / "block-manager" / "channel.sock",
+                blocks=self._engine_blocks,
+                block_bytes=int(self.settings.node.block_bytes),
+                log_file=self._logs / f"{name}.log",
+            )
+        )
+        return self.engine
+
+    async def wait_ready(self, http: httpx.AsyncClient) -> None:
+        """Wait until all three services say that they are ready.
+
+        Raises:
+            ServerStartError: one ended or was not ready in time; the message says what it is missing.
+        """
+        missing = dict.fromkeys(SERVICES, "no answer yet")
+        try:
+            async with asyncio.timeout(_READY_SECONDS):
+                while missing:
+                    for service in tuple(missing):
+                        missing[service] = await self._missing(http, service)
+                        if not missing[service]:
+                            del missing[service]
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            service, reason = next(iter(missing.items()))
+            raise ServerStartError(f"not ready in time: {reason}", server=f"{self.name} {service}") from None
+
+    def address(self, service: str) -> ServiceAddress | None:
+        """HTTP address of a running service, once it has written it."""
+        try:
+            written = json.loads((self.folder / service / "http.json").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        return ServiceAddress(self.name, service, str(written["url"]).rstrip("/"))
+
+    def addresses(self) -> tuple[ServiceAddress, ...]:
+        """Addresses of all services that have one."""
+        found = (self.address(service) for service in self._services)
+        return tuple(address for address in found if address is not None)
+
+    # --- end ----------------------------------------------------------------------------------------------------------
+    async def stop(self) -> None:
+        """End engine, then block-manager, then workers, in order."""
+        if self.engine is not None:
+            await self.engine.stop()
+            self.engine = None
+        if (manager := self._services.get("block-manager")) is not None:
+            await manager.stop_async(_STOP_SECONDS)
+        await asyncio.gather(*(child.stop_async(_STOP_SECONDS) for child in self._services.values()))
+        self._services.clear()
+
+    def kill_services(self) -> None:
+        """SIGKILL to the three services."""
+        for child in self._services.values():
+            child.kill()
+        self._services.clear()
+
+    def kill(self) -> None:
+        """SIGKILL to everything, engine first so that it has no chance to say goodbye."""
+        if self.engine is not None:
+            self.engine.kill()
+            self.engine = None
+        self.kill_services()
+
+    def ended_process(self) -> str | None:
+        """Name of a service that ended by itself, with the end of its log; None while all run."""
+        for child in self._services.values():
+            if child.exit_code is not None:
+                return f"{child.spec.name} ended with status {child.exit_code}; end of its log:\n{child.log_tail()}"
+        return None
+
+    async def _missing(self, http: httpx.AsyncClient, service: str) -> str:
+        """What keeps a service from being ready; empty when it is."""
+        child = self._services[service]
+        if child.exit_code is not None:
+            raise ServerStartError(
+                f"it ended while starting; end of its log:\n{child.log_tail()}",
+                server=child.spec.name,
+                exit=child.exit_code,
+            )
+        if (address := self.address(service)) is None:
+            return "no HTTP address yet"
+        try:
+            answer = await http.get(f"{address.url}/readyz")
+        except httpx.HTTPError as error:
+            return f"/readyz: {type(error).__name__}"
+        return "" if answer.status_code == httpx.codes.OK else answer.text
