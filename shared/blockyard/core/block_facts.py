@@ -1,0 +1,96 @@
+"""What is known of a block: the columns a writer supplies and the facts a reader gets.
+
+Invariants: values are copies; later changes of the table do not reach them.
+Threading: values only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from blockyard.core.chain_run import ChainRun
+from blockyard.core.errors import KernelError
+from blockyard.core.vocabulary import (
+    DEFAULT_TENANT,
+    BlockId,
+    ContentKey,
+    Generation,
+    GroupId,
+    IdentityDigest,
+    TenantDigest,
+)
+
+DEFAULT_GROUP: Final = GroupId(0)
+"""The group of models that have one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedColumns:
+    """Names of n blocks of one identity, tenant and group, aligned with the rows of a handle."""
+
+    keys: Sequence[ContentKey]
+    parents: Sequence[ContentKey]
+    positions: Sequence[int]
+    identity: IdentityDigest
+    tenant: TenantDigest = DEFAULT_TENANT
+    group: GroupId = DEFAULT_GROUP
+
+    def __post_init__(self) -> None:
+        """Refuse columns of different lengths."""
+        if not len(self.keys) == len(self.parents) == len(self.positions):
+            raise KernelError(
+                "columns differ in length",
+                keys=len(self.keys),
+                parents=len(self.parents),
+                positions=len(self.positions),
+            )
+
+    @classmethod
+    def of_run(
+        cls,
+        run: ChainRun,
+        identity: IdentityDigest,
+        tenant: TenantDigest = DEFAULT_TENANT,
+        group: GroupId = DEFAULT_GROUP,
+    ) -> "StagedColumns":
+        """Columns of the blocks of one chain."""
+        keys = run.keys()
+        return cls(
+            keys=keys,
+            parents=[run.parent, *keys[:-1]] if keys else [],
+            positions=range(run.first_position, run.first_position + len(keys)),
+            identity=identity,
+            tenant=tenant,
+            group=group,
+        )
+
+    def __len__(self) -> int:
+        """Number of blocks."""
+        return len(self.keys)
+
+
+class BlockFacts(NamedTuple):
+    """One registered (or just removed) block. A tuple, as one is made per evicted block on the grant path."""
+
+    block: BlockId
+    generation: Generation
+    key: ContentKey
+    parent: ContentKey
+    position: int
+    identity: IdentityDigest
+    tenant: TenantDigest
+    group: GroupId
+    refs: int
+
+
+class AdoptedBlock(NamedTuple):
+    """One stored block found at start-up by reading its header."""
+
+    block: BlockId
+    generation: Generation
+    key: ContentKey
+    parent: ContentKey
+    position: int
+    identity: IdentityDigest
+    tenant: TenantDigest = DEFAULT_TENANT
+    group: GroupId = DEFAULT_GROUP

@@ -1,0 +1,1 @@
+"""Eviction policies: which inactive block goes first."""

@@ -1,0 +1,150 @@
+"""Who pins what, and until when: one table of pins per pool or per node.
+
+A pin is a row (owner, blocks, deadline). Ends of a pin: release by its owner, its deadline, death of the owner (the
+caller releases on behalf of the dead). Releasing an owner twice, or one that never pinned, is no error: the end of a
+lease and the end of its request may come in any order.
+Invariants: counts are sums over rows; a row releases its blocks exactly once.
+Threading: the owner thread of the pools whose blocks are pinned.
+"""
+
+import heapq
+import math
+from dataclasses import dataclass
+from enum import Enum, unique
+from types import TracebackType
+from typing import Final, Self, final
+
+from blockyard.core.handles import ImmutableBlocks
+
+NO_DEADLINE: Final = math.inf
+"""For pins that only their owner ends, such as those of a job."""
+
+
+@unique
+class PinKind(Enum):
+    """Why blocks are pinned."""
+
+    LEASE = "lease"
+    """A lookup's reservation for one request of one engine session."""
+    JOB = "job"
+    """An unsettled transfer reads the blocks."""
+    API = "api"
+    """An operator asked for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinOwner:
+    """Holder of pins; ``name`` is unique within its kind."""
+
+    kind: PinKind
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PinRow:
+    """One pin; ``deadline`` is on the monotonic clock, in seconds."""
+
+    owner: PinOwner
+    blocks: ImmutableBlocks
+    deadline: float
+
+
+@final
+class PinTable:
+    """All pins; releases what is left when its ``with`` block ends or ``close`` is called."""
+
+    __slots__ = ("_deadlines", "_rows", "_serial")
+
+    def __init__(self) -> None:
+        """Make an empty table."""
+        self._rows: dict[PinOwner, dict[int, PinRow]] = {}
+        # (deadline, serial, owner); entries of pins that ended or were renewed are skipped when they come up.
+        self._deadlines: list[tuple[float, int, PinOwner]] = []
+        self._serial = 0
+
+    # --- counts ---------------------------------------------------------------------------------------------------
+    @property
+    def count(self) -> int:
+        """Number of pins."""
+        return sum(map(len, self._rows.values()))
+
+    def blocks(self, *kinds: PinKind) -> int:
+        """Blocks pinned by owners of these kinds (all kinds if none is named), counted once per pin."""
+        return sum(
+            len(row.blocks)
+            for owner, rows in self._rows.items()
+            if not kinds or owner.kind in kinds
+            for row in rows.values()
+        )
+
+    def rows(self) -> tuple[PinRow, ...]:
+        """All pins, by owner."""
+        return tuple(row for rows in self._rows.values() for row in rows.values())
+
+    def __contains__(self, owner: PinOwner) -> bool:
+        """Whether the owner pins anything."""
+        return owner in self._rows
+
+    # --- pins -----------------------------------------------------------------------------------------------------
+    def add(self, owner: PinOwner, blocks: ImmutableBlocks, deadline: float = NO_DEADLINE) -> None:
+        """Keep ``blocks`` for ``owner`` beside what it pins already; the handle belongs to the table from now on."""
+        self._serial += 1
+        self._rows.setdefault(owner, {})[self._serial] = PinRow(owner, blocks, deadline)
+        if deadline != NO_DEADLINE:
+            heapq.heappush(self._deadlines, (deadline, self._serial, owner))
+
+    def replace(self, owner: PinOwner, blocks: ImmutableBlocks, deadline: float = NO_DEADLINE) -> None:
+        """Pin ``blocks`` for ``owner`` instead of what it pinned: a repeated reservation renews the lease."""
+        earlier = self._rows.pop(owner, {})
+        self.add(owner, blocks, deadline)
+        for row in earlier.values():
+            row.blocks.release()
+
+    def transfer(self, owner: PinOwner, heir: PinOwner, deadline: float = NO_DEADLINE) -> int:
+        """Make all pins of ``owner`` pins of ``heir`` with a new deadline; returns how many."""
+        rows = self._rows.pop(owner, {})
+        for row in rows.values():
+            self.add(heir, row.blocks, deadline)
+        return len(rows)
+
+    def release(self, owner: PinOwner) -> int:
+        """End all pins of ``owner``; returns how many there were. Idempotent."""
+        rows = self._rows.pop(owner, {})
+        for row in rows.values():
+            row.blocks.release()
+        return len(rows)
+
+    def expire(self, now: float) -> tuple[PinOwner, ...]:
+        """End every pin whose deadline is at or before ``now``; returns the owners, one entry per pin."""
+        ended: list[PinOwner] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, serial, owner = heapq.heappop(self._deadlines)
+            rows = self._rows.get(owner)
+            row = rows.pop(serial, None) if rows else None
+            if row is None:
+                continue
+            if not rows:
+                del self._rows[owner]
+            row.blocks.release()
+            ended.append(owner)
+        return tuple(ended)
+
+    @property
+    def next_deadline(self) -> float:
+        """When ``expire`` may next have something to do; ``NO_DEADLINE`` if never."""
+        return self._deadlines[0][0] if self._deadlines else NO_DEADLINE
+
+    def close(self) -> None:
+        """End all pins. Idempotent."""
+        for owner in list(self._rows):
+            self.release(owner)
+
+    def __enter__(self) -> Self:
+        """Use the table within a block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End all pins."""
+        self.close()

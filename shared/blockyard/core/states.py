@@ -1,0 +1,71 @@
+"""States of a row of the block table, and which changes are legal.
+
+A row is one block of one KV group in one tier. Its state is the truth; handles only name rows::
+
+    FREE ──grant──► MUTABLE ──stage──► COMPLETE ──register──► HELD ⇄ INACTIVE
+     ▲                │  ▲───reset───────┘ │  (duplicate)        │        │ evict, condemn, clear
+     ├────discard─────┘                    │                     │        ▼
+     ├────discard, duplicate───────────────┘   doomed, last unpin└──► AWAIT_FREE
+     └──────────────────────────────release (FREE header written)────────┘
+
+A row that is *doomed* (cleared or condemned while somebody still uses it) keeps its state but has left the key index;
+it can only become AWAIT_FREE or FREE.
+Invariants: numeric values are column values of the block table; free + mutable + complete + held + inactive +
+await_free = capacity at all times.
+Threading: values only.
+"""
+
+from enum import Enum, IntEnum, unique
+from typing import Final
+
+
+@unique
+class RowState(IntEnum):
+    """State of one row."""
+
+    FREE = 0
+    """Nobody's; may be granted."""
+    MUTABLE = 1
+    """Granted to one writer; content undefined."""
+    COMPLETE = 2
+    """Every shard written and the key known, but not findable yet."""
+    HELD = 3
+    """Registered and pinned by at least one holder."""
+    INACTIVE = 4
+    """Registered and not pinned: findable, evictable."""
+    AWAIT_FREE = 5
+    """Left the index; not grantable until its owner says that the stored header is FREE."""
+
+
+@unique
+class CondemnOutcome(Enum):
+    """What became of a row that was condemned."""
+
+    DOOMED = "doomed"
+    """Nobody used it: it awaits its FREE or BAD header now."""
+    PINNED = "pinned"
+    """It left the index; the last holder's release makes it free-able."""
+    STALE = "stale"
+    """The row was granted to another block meanwhile, or is not registered: nothing was changed."""
+
+
+TRANSITIONS: Final = frozenset(
+    {
+        (RowState.FREE, RowState.MUTABLE),
+        (RowState.FREE, RowState.INACTIVE),  # adoption of a stored block
+        (RowState.FREE, RowState.AWAIT_FREE),  # adoption of the loser of two equal blocks
+        (RowState.MUTABLE, RowState.COMPLETE),
+        (RowState.MUTABLE, RowState.FREE),
+        (RowState.COMPLETE, RowState.MUTABLE),
+        (RowState.COMPLETE, RowState.FREE),
+        (RowState.COMPLETE, RowState.HELD),
+        (RowState.COMPLETE, RowState.AWAIT_FREE),  # doomed while it was written
+        (RowState.HELD, RowState.INACTIVE),
+        (RowState.HELD, RowState.AWAIT_FREE),
+        (RowState.INACTIVE, RowState.HELD),
+        (RowState.INACTIVE, RowState.MUTABLE),  # eviction and grant in one section
+        (RowState.INACTIVE, RowState.AWAIT_FREE),
+        (RowState.AWAIT_FREE, RowState.FREE),
+    }
+)
+"""Every change of state that one call may make to one row."""
