@@ -1,0 +1,1 @@
+"""G3: blocks in preallocated slab files on a local disk."""

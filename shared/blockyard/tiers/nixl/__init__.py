@@ -1,0 +1,1 @@
+"""Adapters to NIXL; the SDK is used in this folder only."""
