@@ -11,9 +11,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from blockyard.tiers.g1_mapping import G1Mapping
-
 from blockyard.core.errors import UnknownMappingError
+from blockyard.tiers.g1_mapping import G1Mapping
 
 
 class _Entry:

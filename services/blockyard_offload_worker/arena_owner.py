@@ -1,0 +1,137 @@
+"""The arena of this node and where it came from: made here, or taken over from an earlier life of the worker.
+
+The block-manager keeps a descriptor of the arena over the life of a worker and hands it back with its attach, so the
+blocks of host memory survive this process. An arena whose sizes do not fit the settings is not taken over: the blocks
+in it are of another layout, and a new one is made.
+
+Invariants: one arena per life of the process; a second attach never changes it. Threading: event loop only.
+"""
+
+import os
+from dataclasses import dataclass
+from enum import Enum, unique
+from typing import Final
+
+import structlog
+
+from blockyard.core.errors import ForeignFileError, LayoutMismatchError, NotReadyError
+from blockyard.core.vocabulary import Epoch
+from blockyard.runtime.settings import NodeSettings, Verification
+from blockyard.tiers.arena import Arena, page_multiple
+from blockyard.wire.worker_channel import ArenaInfo
+
+_log: Final = structlog.get_logger(__name__)
+
+
+@unique
+class ArenaOrigin(Enum):
+    """How this process came to its arena."""
+
+    CREATED = "created"
+    ADOPTED = "adopted"
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaPlan:
+    """What the settings ask for."""
+
+    slots: int
+    payload_bytes: int
+    verification: Verification
+    skip_verification: bool
+
+    @classmethod
+    def of(cls, settings: NodeSettings) -> "ArenaPlan":
+        """Plan of a node: as many blocks as fit the capacity of G2, at least one."""
+        payload_bytes = int(settings.node.block_bytes)
+        slots = max(1, int(settings.g2.capacity) // page_multiple(payload_bytes))
+        return cls(slots, payload_bytes, settings.g2.verification, settings.unsafe.skip_verification)
+
+
+class ArenaOwner:
+    """Owns the arena of this process."""
+
+    def __init__(self, plan: ArenaPlan, worker_epoch: Epoch) -> None:
+        """Own nothing until the first attach."""
+        self._plan = plan
+        self._worker_epoch = worker_epoch
+        self._arena: Arena | None = None
+        self._origin = ArenaOrigin.CREATED
+
+    @property
+    def arena(self) -> Arena:
+        """The arena.
+
+        Raises:
+            NotReadyError: no block-manager has attached yet.
+        """
+        if self._arena is None:
+            raise NotReadyError("there is no arena before the first attach")
+        return self._arena
+
+    @property
+    def exists(self) -> bool:
+        """True from the first attach on."""
+        return self._arena is not None
+
+    @property
+    def origin(self) -> ArenaOrigin:
+        """How the arena came here; meaningful once it exists."""
+        return self._origin
+
+    @property
+    def verify(self) -> bool:
+        """Whether reads of the arena compare checksums.
+
+        Always so in an adopted arena: its writer died, perhaps between payload and header.
+        """
+        if self._plan.skip_verification:
+            return False
+        return self._plan.verification is Verification.ALWAYS or self._origin is ArenaOrigin.ADOPTED
+
+    def attach(self, info: ArenaInfo | None, fd: int | None) -> Arena:
+        """Own an arena from now on: the one that is here, else the one handed over if it fits, else a new one.
+
+        Args:
+            info: what the block-manager says about the descriptor.
+            fd: descriptor of an arena; this object's from now on, in every case.
+
+        Raises:
+            ConfigurationError: the system refuses a new arena of this size.
+        """
+        if self._arena is not None:
+            if fd is not None:
+                os.close(fd)
+            return self._arena
+        adopted = None if fd is None else self._adopt(info, fd)
+        if adopted is not None:
+            self._origin = ArenaOrigin.ADOPTED
+            self._arena = adopted
+        else:
+            self._arena = Arena.create(self._plan.slots, self._plan.payload_bytes, creator_epoch=self._worker_epoch)
+        _log.info("arena ready", origin=self._origin.value, slots=self._arena.slots, arena=self._arena.arena_id.hex())
+        return self._arena
+
+    def close(self) -> None:
+        """Give the arena up; its bytes live on while another process holds a descriptor. Idempotent."""
+        if self._arena is not None:
+            self._arena.close()
+
+    def _adopt(self, info: ArenaInfo | None, fd: int) -> Arena | None:
+        try:
+            arena = Arena.adopt(fd, info)
+        except (ForeignFileError, LayoutMismatchError) as error:
+            os.close(fd)
+            _log.warning("the arena handed over is not usable; its blocks are lost", reason=str(error))
+            return None
+        if (arena.slots, arena.payload_bytes) != (self._plan.slots, self._plan.payload_bytes):
+            _log.warning(
+                "the arena handed over does not fit the settings; its blocks are lost",
+                slots=arena.slots,
+                payload_bytes=arena.payload_bytes,
+                wanted_slots=self._plan.slots,
+                wanted_payload_bytes=self._plan.payload_bytes,
+            )
+            arena.close()
+            return None
+        return arena

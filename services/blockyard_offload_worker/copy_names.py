@@ -1,0 +1,62 @@
+"""What a stored copy must say about itself: compared before its bytes are used, written after they arrived.
+
+Invariants: a header is compared with everything the job asked for (state, generation, identity, digest, length), so a
+slot that was granted to another block meanwhile is told from one that holds damaged bytes.
+Threading: pure functions over values.
+"""
+
+from blockyard.core.vocabulary import (
+    BlockId,
+    Epoch,
+    Generation,
+    GroupId,
+    IdentityDigest,
+    ItemStatus,
+    JobSeq,
+    TenantDigest,
+)
+from blockyard.tiers.header import HeaderReading, HeaderVerdict, SlotHeader
+from blockyard.wire.worker_channel import Job
+from blockyard_offload_worker.job_items import JobItem
+
+
+def source_status(job: Job, item: JobItem, reading: HeaderReading) -> ItemStatus:
+    """``OK`` where the slot that was read holds the block that ``item`` asks for; else why not.
+
+    A damaged header is ``CORRUPT``: its slot cannot be trusted whatever its bytes are. A slot of another generation or
+    state was given away after the job was planned, which is ``STALE`` and no damage.
+    """
+    if reading.verdict.is_damaged:
+        return ItemStatus.CORRUPT
+    if reading.generation != item.source_mark:
+        return ItemStatus.STALE
+    if reading.verdict is HeaderVerdict.BAD:
+        return ItemStatus.CORRUPT
+    if not reading.verdict.is_block:
+        return ItemStatus.STALE
+    header = reading.header
+    if header.identity != job.identity or header.digest != item.digest:
+        return ItemStatus.IDENTITY_MISMATCH
+    if header.payload_bytes != job.payload_bytes:
+        return ItemStatus.IDENTITY_MISMATCH
+    return ItemStatus.OK
+
+
+def target_header(job: Job, item: JobItem, file_id: bytes, checksum: bytes) -> SlotHeader:
+    """Header of the copy that ``item`` makes in the file ``file_id``, with the generation it was granted."""
+    return SlotHeader(
+        generation=Generation(item.target_mark),
+        identity=IdentityDigest(job.identity),
+        digest=item.digest,
+        parent=item.parent,
+        position=item.position,
+        payload_bytes=job.payload_bytes,
+        checksum=checksum,
+        slot=BlockId(item.target),
+        file_id=file_id,
+        bm_epoch=Epoch(job.epoch),
+        worker_epoch=Epoch(job.worker_epoch),
+        job_seq=JobSeq(job.seq),
+        tenant=TenantDigest(job.tenant),
+        group=GroupId(job.group),
+    )

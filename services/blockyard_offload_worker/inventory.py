@@ -1,0 +1,69 @@
+"""What lies in the slots of a tier, page by page: the truth from which a block-manager rebuilds its table.
+
+READY slots are listed as blocks. Slots without a block are listed too once they were granted, because the next grant
+needs a generation above the one in their header; a damaged header is listed as BAD for the same reason. Slots that a
+running job writes are left out: they are neither the old block nor the new one yet.
+
+Invariants: a page never repeats a slot; cursors rise; the last page says so. Threading: runs on the copy thread, a
+few slots per step, so that a listing does not hold up loads.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from blockyard.tiers.header import HeaderReading, HeaderState, inventory_record, with_state
+from blockyard_offload_worker.copy_thread import Work
+
+_SLOTS_PER_STEP: Final = 256
+
+
+class SlotTable(Protocol):
+    """Headers of one tier."""
+
+    @property
+    def slots(self) -> int:
+        """Number of slots."""
+        ...
+
+    def read(self, slot: int) -> HeaderReading:
+        """Copy of a slot's header and what it is."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SlotListing:
+    """One page of a tier's slots.
+
+    Attributes:
+        records: inventory records, one after the other.
+        cursor: slot at which the next page begins.
+        end: True where nothing follows.
+    """
+
+    records: bytes
+    cursor: int
+    end: bool
+
+
+def list_slots(table: SlotTable, cursor: int, max_records: int, busy: frozenset[int]) -> Work[SlotListing]:
+    """List at most ``max_records`` slots from ``cursor`` on."""
+    records: list[bytes] = []
+    slot = cursor
+    while slot < table.slots and len(records) < max_records:
+        for _ in range(min(_SLOTS_PER_STEP, table.slots - slot)):
+            if len(records) == max_records:
+                break
+            record = None if slot in busy else _record(table.read(slot))
+            if record is not None:
+                records.append(record)
+            slot += 1
+        yield
+    return SlotListing(b"".join(records), slot, end=slot >= table.slots)
+
+
+def _record(reading: HeaderReading) -> bytes | None:
+    if reading.generation == 0 and not reading.verdict.is_block:
+        return None
+    if reading.verdict.is_damaged:
+        return inventory_record(with_state(reading.record, reading.generation, HeaderState.BAD))
+    return inventory_record(reading.record)
