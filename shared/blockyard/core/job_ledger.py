@@ -12,14 +12,14 @@ acknowledged, ids until ``settled_below`` passes them; lower ids are refused.
 Invariants: after a takeover no job of a lower epoch gets permission to issue; a job starts at most once and ends at
 most once; queued, running and ended jobs together are at most ``limit`` (jobs of older lives aside), ids at most the
 window.
-Threading: owned by one thread, except ``may_issue``, which reads single fields and is called by the threads that issue
-the I/O. Does no I/O and keeps no payload.
+Threading: owned by one thread, except ``may_issue`` and ``cancelled``, which read single fields and are called by the
+threads that issue the I/O. Does no I/O and does not look into payloads.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto, unique
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from blockyard.core.clock import Clock
 from blockyard.core.errors import AttachedElsewhereError, FencedError, KernelError, NotAttachedError, RequestError
@@ -27,10 +27,12 @@ from blockyard.core.job_queue import JobQueue
 from blockyard.core.jobs import SEQ_WINDOW, GenerationRule, JobId, JobPhase, Refusal, generation_rule
 from blockyard.core.vocabulary import Epoch, Generation, ItemStatus, JobEnd, JobKind, JobSeq, Lane
 
+Payload = TypeVar("Payload")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobTicket:
-    """What the ledger must know of a job; the job itself stays with the caller."""
+class JobTicket(Generic[Payload]):
+    """What the ledger must know of a job, and the job itself, which it only keeps."""
 
     job: JobId
     worker_epoch: Epoch
@@ -38,6 +40,7 @@ class JobTicket:
     lane: Lane
     ttl_ms: int
     items: int
+    payload: Payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +81,8 @@ class Attachment:
 
 
 @dataclass(slots=True)
-class _Entry:
-    ticket: JobTicket
+class _Entry(Generic[Payload]):
+    ticket: JobTicket[Payload]
     deadline: float
     phase: JobPhase
     cancelled: bool = False
@@ -88,7 +91,7 @@ class _Entry:
     push_at: float = 0.0
 
 
-class JobLedger:
+class JobLedger(Generic[Payload]):
     """Jobs of one life of a worker."""
 
     def __init__(self, worker_epoch: Epoch, clock: Clock, *, limit: int = 256, resend_seconds: float = 1.0) -> None:
@@ -103,11 +106,11 @@ class JobLedger:
         self.worker_epoch: Final = worker_epoch
         self._clock = clock
         self._limit = limit
-        self._resend_seconds = resend_seconds
+        self.resend_seconds: Final = resend_seconds
         self._attachment: Attachment | None = None
         self._epoch = Epoch(0)
         self._settled_below = 1
-        self._entries: dict[JobId, _Entry] = {}
+        self._entries: dict[JobId, _Entry[Payload]] = {}
         self._queue: JobQueue[JobId] = JobQueue(max(limit, 1))
         self._closed: dict[JobSeq, JobPhase] = {}
 
@@ -121,7 +124,8 @@ class JobLedger:
         """Serve a block-manager from now on.
 
         A takeover drops what was queued for older lives and everything that had ended; from here on no older job is
-        permitted to issue. The caller answers with ``running()`` of the older epochs.
+        permitted to issue. The caller may give the running ones a moment to end; ``drop_ended`` and naming those in
+        ``running`` to the new life make one synchronous section.
 
         Args:
             instance: name of the block-manager's node.
@@ -155,8 +159,19 @@ class JobLedger:
             if entry.phase is JobPhase.RUNNING and (below is None or job.epoch < below)
         )
 
+    def drop_ended(self, below: Epoch) -> None:
+        """Forget results of older lives: the new one learns of those jobs by their absence from the running ones."""
+        for job in [job for job, entry in self._entries.items() if job.epoch < below and entry.outcome is not None]:
+            del self._entries[job]
+
+    def live(self) -> Iterator[JobTicket[Payload]]:
+        """Jobs that are queued or running, of whatever life."""
+        return (entry.ticket for entry in self._entries.values() if entry.outcome is None)
+
     # --- commands -----------------------------------------------------------------------------------------------
-    def submit(self, ticket: JobTicket, settled_below: int, *, refusal: Refusal | None = None) -> Admission | Refusal:
+    def submit(
+        self, ticket: JobTicket[Payload], settled_below: int, *, refusal: Refusal | None = None
+    ) -> Admission | Refusal:
         """Take a job, or say why not.
 
         Args:
@@ -200,7 +215,7 @@ class JobLedger:
         for job in self._own(epoch, seqs):
             entry = self._entries.get(job)
             if entry is not None and entry.phase is JobPhase.QUEUED:
-                self._queue.remove_if(lambda waiting, job=job: waiting == job)  # type: ignore[misc]
+                self._unqueue(job)
                 entry.cancelled = True
                 self._end(entry, bytes([ItemStatus.SKIPPED]) * entry.ticket.items)
             elif entry is not None:
@@ -224,7 +239,7 @@ class JobLedger:
             self._advance(settled_below)
 
     # --- execution ----------------------------------------------------------------------------------------------
-    def start(self) -> JobTicket | None:
+    def start(self) -> JobTicket[Payload] | None:
         """Take the next queued job, loads first; it is RUNNING from now on. None where nothing waits."""
         job = self._queue.pop()
         if job is None:
@@ -288,7 +303,7 @@ class JobLedger:
         due: list[JobOutcome] = []
         for entry in self._entries.values():
             if entry.outcome is not None and (everything or entry.push_at <= now):
-                entry.push_at = now + self._resend_seconds
+                entry.push_at = now + self.resend_seconds
                 due.append(entry.outcome)
         return due
 
@@ -321,11 +336,14 @@ class JobLedger:
             return JobPhase.ENDED
         return self._closed.setdefault(job.seq, JobPhase.UNSEEN)
 
-    def _end(self, entry: _Entry, status: bytes, index_pending: bool = False) -> JobOutcome:
+    def _end(self, entry: _Entry[Payload], status: bytes, index_pending: bool = False) -> JobOutcome:
         end = JobEnd.CANCELLED if entry.cancelled else JobEnd.EXPIRED if entry.expired else JobEnd.DONE
         entry.phase = JobPhase.ENDED
         entry.outcome = JobOutcome(entry.ticket.job, end, status, index_pending)
         return entry.outcome
+
+    def _unqueue(self, job: JobId) -> None:
+        self._queue.remove_if(lambda waiting: waiting == job)
 
     def _advance(self, settled_below: int) -> None:
         if settled_below <= self._settled_below:
@@ -337,6 +355,6 @@ class JobLedger:
         for job in settled:
             phase = self._entries[job].phase
             if phase is JobPhase.QUEUED:
-                self._queue.remove_if(lambda waiting, job=job: waiting == job)  # type: ignore[misc]
+                self._unqueue(job)
             if phase is not JobPhase.RUNNING:
                 del self._entries[job]

@@ -69,7 +69,7 @@ class JobExecutor(Protocol):
         """Serve this block-manager from now on; called again with equal contents after a reconnect.
 
         Args:
-            attach: the message; a higher epoch than before means that mappings of engines are void.
+            attach: the message. Mappings of engines are not its matter: the server unmaps those of older lives.
             arena_fd: descriptor of the arena named in the message; the executor's from now on, also where it raises.
         """
         ...

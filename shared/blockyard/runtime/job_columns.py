@@ -1,0 +1,74 @@
+"""Columns of a job message as numbers, and the check that they can be a job at all.
+
+Invariants: ``check_job`` passes only where every column that the kind of job needs is there and aligned with the
+items, so that executors may index without looking.
+Threading: pure functions.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from blockyard.core.errors import RequestError
+from blockyard.core.jobs import destination_tier
+from blockyard.core.vocabulary import DIGEST_BYTES, KEY_BYTES, Generation, JobKind
+from blockyard.wire.worker_channel import Job
+
+MAX_ITEMS: Final = 4_096
+_INDEX_BYTES: Final = 4
+_GENERATION_BYTES: Final = 8
+_FROM_ENGINE_OR_SLOT: Final = (JobKind.G1_G2, JobKind.G2_G1, JobKind.G2_G3, JobKind.G3_G2, JobKind.G4_PUT)
+_INTO_ENGINE_OR_SLOT: Final = (JobKind.G1_G2, JobKind.G2_G1, JobKind.G2_G3, JobKind.G3_G2, JobKind.G4_GET, JobKind.FREE)
+_WITH_PACKS: Final = (JobKind.G4_PUT, JobKind.G4_GET)
+
+
+def check_job(job: Job) -> None:
+    """Refuse a job whose columns do not fit its kind.
+
+    Raises:
+        RequestError: names the column.
+    """
+    items = job.items
+    if not 1 <= items.count <= MAX_ITEMS:
+        raise RequestError("a job has at least one item and not too many", items=items.count, limit=MAX_ITEMS)
+    if job.payload_bytes < 1:
+        raise RequestError("a payload has at least one byte", payload_bytes=job.payload_bytes)
+    _need("digests", items.digests, items.count, DIGEST_BYTES, needed=job.kind is not JobKind.FREE)
+    _need("parents", items.parents, items.count, KEY_BYTES, needed=job.kind is not JobKind.FREE)
+    _need("positions", items.positions, items.count, _INDEX_BYTES, needed=job.kind is not JobKind.FREE)
+    source = job.kind in _FROM_ENGINE_OR_SLOT
+    _need("src_index", items.src_index, items.count, _INDEX_BYTES, needed=source or job.kind is JobKind.G4_GET)
+    _need("src_generation", items.src_generation, items.count, _GENERATION_BYTES, needed=source)
+    target = job.kind in _INTO_ENGINE_OR_SLOT
+    _need("dst_index", items.dst_index, items.count, _INDEX_BYTES, needed=target)
+    _need("dst_generation", items.dst_generation, items.count, _GENERATION_BYTES, needed=target)
+    if job.kind is JobKind.FREE and destination_tier(job.kind, job.free_tier) is None:
+        raise RequestError("only slots of G2 and G3 can be freed", free_tier=job.free_tier)
+    if job.kind in _WITH_PACKS:
+        _check_packs(job)
+
+
+def destination_slots(job: Job) -> frozenset[int]:
+    """Indexes of the destinations; empty where the kind of job has none."""
+    return frozenset(np.frombuffer(job.items.dst_index, dtype="<u4").tolist())
+
+
+def destination_generations(job: Job) -> Sequence[Generation]:
+    """Generations granted to the destinations, one per item; empty where the kind of job has none."""
+    return [Generation(value) for value in np.frombuffer(job.items.dst_generation, dtype="<u8").tolist()]
+
+
+def _need(column: str, data: bytes, count: int, width: int, *, needed: bool) -> None:
+    if len(data) != count * width and (data or needed):
+        raise RequestError("a column does not fit the items", column=column, bytes=len(data), expected=count * width)
+
+
+def _check_packs(job: Job) -> None:
+    item = 0
+    for pack in job.packs:
+        if pack.first_item != item or pack.count < 1 or len(pack.pack) != KEY_BYTES:
+            raise RequestError("packs must cover the items in order", first_item=pack.first_item, expected=item)
+        item += pack.count
+    if item != job.items.count:
+        raise RequestError("packs must cover the items in order", covered=item, items=job.items.count)
