@@ -1,0 +1,142 @@
+"""One life of a service: the lock that proves it, and the epoch that names it.
+
+Invariants: at most one process holds the lock of a service folder; the lock ends with the process, whatever ends it
+(the descriptor is closed on exec, so no child keeps it). Epochs of one folder only rise, over restarts and clock steps;
+an epoch is durable before anybody hears of it. After a lost folder the wall clock carries it on.
+Threading: short blocking file calls, used at start and stop.
+"""
+
+import fcntl
+import os
+import time
+from types import TracebackType
+from typing import IO, Final, Self
+
+from blockyard.core.clock import Clock
+from blockyard.core.errors import AlreadyRunningError, ConfigurationError, ForeignFileError
+from blockyard.core.vocabulary import Epoch
+from blockyard.runtime.node_folder import ServiceFolder, replace_file
+
+MAX_EPOCH: Final = 2**63 - 1
+_PROBE_ATTEMPTS: Final = 5
+_PROBE_PAUSE_SECONDS: Final = 0.02
+
+
+class ProcessLife:
+    """Held from start to end of a process; made by ``acquire``."""
+
+    def __init__(self, folder: ServiceFolder, lock: IO[bytes], epoch: Epoch) -> None:
+        """Use ``acquire``."""
+        self._folder = folder
+        self._lock = lock
+        self._epoch = epoch
+
+    @classmethod
+    def acquire(cls, folder: ServiceFolder, clock: Clock) -> Self:
+        """Take the lock and a new epoch.
+
+        Raises:
+            AlreadyRunningError: another process holds the lock; names it.
+            ConfigurationError: the folder cannot be used.
+            ForeignFileError: the epoch file holds no number.
+        """
+        folder.create()
+        try:
+            descriptor = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigurationError(
+                "cannot open the lock of the state folder", path=str(folder.lock), reason=error.strerror or str(error)
+            ) from error
+        lock = open(descriptor, "r+b", buffering=0)
+        try:
+            _take(lock, folder)
+            os.ftruncate(lock.fileno(), 0)
+            os.pwrite(lock.fileno(), str(os.getpid()).encode(), 0)
+            return cls(folder, lock, _next_epoch(folder, clock.wall_ms()))
+        except BaseException:
+            lock.close()
+            raise
+
+    @property
+    def epoch(self) -> Epoch:
+        """Name of this life."""
+        return self._epoch
+
+    def advance(self, above: Epoch) -> Epoch:
+        """Take a higher epoch than ``above`` without ending the process, and make it durable.
+
+        Used where a record of this folder is found under an epoch that should not exist yet.
+        """
+        self._epoch = _next_epoch(self._folder, above + 1)
+        return self._epoch
+
+    def release(self) -> None:
+        """Give the lock back. Idempotent."""
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        """Use as a context; releases at the end."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release."""
+        self.release()
+
+
+def holder_of(folder: ServiceFolder) -> int | None:
+    """Pid of the process that holds the lock of a service; None where none does (then its last life has ended).
+
+    The pid is 0 where the holder has not written it yet.
+    """
+    try:
+        lock = open(folder.lock, "rb", buffering=0)
+    except FileNotFoundError:
+        return None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _pid_in(lock)
+        return None
+
+
+def _take(lock: IO[bytes], folder: ServiceFolder) -> None:
+    for attempt in range(_PROBE_ATTEMPTS):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # A probe (``holder_of``) takes the lock shared for a moment; only one that stays is a running process.
+            if attempt < _PROBE_ATTEMPTS - 1:
+                time.sleep(_PROBE_PAUSE_SECONDS)
+        else:
+            return
+    raise AlreadyRunningError(
+        f"{folder.service} is running on this state folder", pid=_pid_in(lock), folder=str(folder.path)
+    )
+
+
+def _pid_in(lock: IO[bytes]) -> int:
+    text = os.pread(lock.fileno(), 20, 0)
+    return int(text) if text.isdigit() else 0
+
+
+def _next_epoch(folder: ServiceFolder, at_least: int) -> Epoch:
+    epoch = Epoch(max(_stored_epoch(folder) + 1, at_least))
+    replace_file(folder.epoch, str(epoch).encode())
+    return epoch
+
+
+def _stored_epoch(folder: ServiceFolder) -> int:
+    try:
+        text = folder.epoch.read_text(errors="replace")
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise ConfigurationError(
+            "cannot read the epoch", path=str(folder.epoch), reason=error.strerror or str(error)
+        ) from error
+    if not (text.isascii() and text.isdigit()) or int(text) >= MAX_EPOCH:
+        raise ForeignFileError("not an epoch", path=str(folder.epoch))
+    return int(text)
