@@ -62,6 +62,8 @@ class ChildProcess:
                     stdin=subprocess.PIPE if spec.piped else subprocess.DEVNULL,
                     stdout=subprocess.PIPE if spec.piped else log,
                     stderr=log,
+                    # Unbuffered: nothing is left to be written when the other end is gone.
+                    bufsize=0,
                     cwd=spec.folder,
                     env=child_environment(os.environ, spec.environment),
                     start_new_session=True,
@@ -143,9 +145,7 @@ class ChildProcess:
 
     def _close_stdin(self) -> None:
         if self._popen.stdin is not None:
-            # Unsent input of a dead child is lost with it.
-            with contextlib.suppress(BrokenPipeError):
-                self._popen.stdin.close()
+            self._popen.stdin.close()
 
     def __enter__(self) -> Self:
         return self

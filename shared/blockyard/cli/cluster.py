@@ -17,8 +17,10 @@ from pydantic import BaseModel, ByteSize
 from blockyard.cli.embedded.infrastructure import Infrastructure
 from blockyard.cli.node import Node, ServiceAddress
 from blockyard.cli.run_folder import RunFolder
+from blockyard.cli.together import together
 from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS
 from blockyard.core.errors import NoSpaceError
+from blockyard.runtime.node_folder import ServiceName
 from blockyard.runtime.settings import (
     G2Section,
     G3Section,
@@ -88,9 +90,9 @@ class Cluster:
             self.nodes = tuple(self._node(name) for name in NODE_NAMES)
             for node in self.nodes:
                 node.spawn_services()
-            await asyncio.gather(*(node.wait_ready(self.http) for node in self.nodes))
+            await together(*(node.wait_ready(self.http) for node in self.nodes))
             engines = [node.spawn_engine() for node in self.nodes]
-            await asyncio.gather(*(engine.wait_ready() for engine in engines))
+            await together(*(engine.wait_ready() for engine in engines))
         except BaseException:
             await self._take_down(orderly=False)
             raise
@@ -103,7 +105,7 @@ class Cluster:
     @property
     def docs(self) -> tuple[str, ...]:
         """Addresses of the REST documentation of the running nodes."""
-        managers = (node.address("block-manager") for node in self.nodes if node.running)
+        managers = (node.address(ServiceName.BLOCK_MANAGER) for node in self.nodes if node.running)
         return tuple(f"{address.url}/docs" for address in managers if address is not None)
 
     def addresses(self) -> tuple[ServiceAddress, ...]:

@@ -121,8 +121,8 @@ class EngineProcess:
         if self.running:
             with contextlib.suppress(BrokenPipeError):
                 self._write(Quit())
-            if not await self._child.wait_async(_QUIT_SECONDS):
-                await self._child.stop_async(_QUIT_SECONDS)
+        if not await self._child.wait_async(_QUIT_SECONDS):
+            await self._child.stop_async(_QUIT_SECONDS)
         self._close()
 
     def kill(self) -> None:
@@ -157,8 +157,8 @@ class EngineProcess:
             raise EngineCommandError(f"not an event of a demo engine: {error}", engine=self.spec.name) from error
 
     def _write(self, command: Command) -> None:
+        # Short enough for a pipe to take it whole.
         self._child.stdin.write(msgspec.json.encode(command) + b"\n")
-        self._child.stdin.flush()
 
     def _gone(self) -> PeerClosedError:
         detail = f"the demo engine ended; end of its log:\n{self._child.log_tail()}"

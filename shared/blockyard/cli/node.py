@@ -6,7 +6,6 @@ Threading: one event loop, in the main thread.
 """
 
 import asyncio
-import json
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +16,9 @@ import httpx
 from blockyard.cli.child_process import ChildProcess, ChildSpec
 from blockyard.cli.engine_process import EngineProcess, EngineSpec
 from blockyard.core.errors import ServerStartError
+from blockyard.runtime.node_folder import NodeFolder, ServiceName
 from blockyard.runtime.settings import NodeSettings, environment_of
 
-SERVICES: Final = ("block-manager", "offload-worker", "remote-tier")
 _READY_SECONDS: Final = 40.0
 _POLL_SECONDS: Final = 0.02
 _STOP_SECONDS: Final = 10.0
@@ -30,7 +29,7 @@ class ServiceAddress:
     """Where a service answers HTTP."""
 
     node: str
-    service: str
+    service: ServiceName
     url: str
 
 
@@ -44,12 +43,13 @@ class Node:
         self.engine: EngineProcess | None = None
         self._logs = logs
         self._engine_blocks = engine_blocks
-        self._services: dict[str, ChildProcess] = {}
+        self._folder = NodeFolder.of(settings)
+        self._services: dict[ServiceName, ChildProcess] = {}
 
     @property
-    def folder(self) -> Path:
-        """State folder."""
-        return self.settings.node.folder
+    def slabs(self) -> Path:
+        """Folder of its slab files."""
+        return self._folder.slabs(self.settings)
 
     @property
     def running(self) -> bool:
@@ -65,11 +65,11 @@ class Node:
     # --- start --------------------------------------------------------------------------------------------------------
     def spawn_services(self) -> None:
         """Start the three services without waiting."""
-        self.folder.mkdir(mode=0o700, exist_ok=True)
+        self._folder.identify()
         environment = environment_of(self.settings)
-        for service in SERVICES:
+        for service in ServiceName:
             # An address of an earlier life would be taken for this one's.
-            (self.folder / service / "http.json").unlink(missing_ok=True)
+            self._folder.service(service).remove_http()
             command = (str(Path(sysconfig.get_path("scripts")) / f"blockyard-{service}"),)
             log_file = self._logs / f"{self.name}-{service}.log"
             self._services[service] = ChildProcess(ChildSpec(f"{self.name} {service}", command, log_file, environment))
@@ -80,7 +80,7 @@ class Node:
         self.engine = EngineProcess(
             EngineSpec(
                 name=name,
-                socket=self.folder / "block-manager" / "channel.sock",
+                socket=self._folder.service(ServiceName.BLOCK_MANAGER).socket,
                 blocks=self._engine_blocks,
                 block_bytes=int(self.settings.node.block_bytes),
                 log_file=self._logs / f"{name}.log",
@@ -94,7 +94,7 @@ class Node:
         Raises:
             ServerStartError: one ended or was not ready in time; the message says what it is missing.
         """
-        missing = dict.fromkeys(SERVICES, "no answer yet")
+        missing = dict.fromkeys(ServiceName, "no answer yet")
         try:
             async with asyncio.timeout(_READY_SECONDS):
                 while missing:
@@ -107,13 +107,10 @@ class Node:
             service, reason = next(iter(missing.items()))
             raise ServerStartError(f"not ready in time: {reason}", server=f"{self.name} {service}") from None
 
-    def address(self, service: str) -> ServiceAddress | None:
+    def address(self, service: ServiceName) -> ServiceAddress | None:
         """HTTP address of a running service, once it has written it."""
-        try:
-            written = json.loads((self.folder / service / "http.json").read_text())
-        except (FileNotFoundError, ValueError):
-            return None
-        return ServiceAddress(self.name, service, str(written["url"]).rstrip("/"))
+        url = self._folder.service(service).read_http()
+        return None if url is None else ServiceAddress(self.name, service, url.rstrip("/"))
 
     def addresses(self) -> tuple[ServiceAddress, ...]:
         """Addresses of all services that have one."""
@@ -126,7 +123,7 @@ class Node:
         if self.engine is not None:
             await self.engine.stop()
             self.engine = None
-        if (manager := self._services.get("block-manager")) is not None:
+        if (manager := self._services.get(ServiceName.BLOCK_MANAGER)) is not None:
             await manager.stop_async(_STOP_SECONDS)
         await asyncio.gather(*(child.stop_async(_STOP_SECONDS) for child in self._services.values()))
         self._services.clear()
@@ -151,7 +148,7 @@ class Node:
                 return f"{child.spec.name} ended with status {child.exit_code}; end of its log:\n{child.log_tail()}"
         return None
 
-    async def _missing(self, http: httpx.AsyncClient, service: str) -> str:
+    async def _missing(self, http: httpx.AsyncClient, service: ServiceName) -> str:
         """What keeps a service from being ready; empty when it is."""
         child = self._services[service]
         if child.exit_code is not None:

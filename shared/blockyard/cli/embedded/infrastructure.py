@@ -18,6 +18,7 @@ from blockyard.cli.embedded.seaweedfs import SeaweedfsServer
 from blockyard.cli.embedded.server import START_TIMEOUT_SECONDS, EmbeddedServer
 from blockyard.cli.embedded.valkey import ValkeyServer
 from blockyard.cli.run_folder import RunFolder
+from blockyard.cli.together import together
 from blockyard.core.errors import ServerStartError
 from blockyard.runtime.settings import G4Section, NatsSection, NodeSettings, RedisSection
 
@@ -49,7 +50,7 @@ class Infrastructure:
         """
         for server in self.servers:
             server.spawn()
-        await asyncio.gather(*(_ready(server) for server in self.servers))
+        await together(*(_ready(server) for server in self.servers))
 
     async def stop(self, grace_seconds: float) -> None:
         """End the embedded servers in order, by force after the grace time."""

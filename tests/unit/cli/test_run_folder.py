@@ -1,0 +1,58 @@
+"""The folder of a run is private, and gone after it in every way a run can end."""
+
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from blockyard.cli.run_folder import RunFolder
+
+
+def wait_until_gone(*paths: Path) -> None:
+    deadline = time.monotonic() + 10
+    while any(path.exists() for path in paths):
+        assert time.monotonic() < deadline, f"still there: {paths}"
+        time.sleep(0.005)
+
+
+def test_folder_is_private_and_short() -> None:
+    with RunFolder() as folder:
+        assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+        assert len(str(folder.path / "a" / "offload-worker" / "channel.sock").encode()) < 100
+
+
+def test_everything_is_removed_at_the_end(tmp_path: Path) -> None:
+    stray = tmp_path / "stray.sock"
+    stray.touch()
+    with RunFolder(tmp_path) as folder:
+        (folder.folder("data") / "file").write_text("x")
+        folder.add_outside(stray)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_kept_folder_stays(tmp_path: Path) -> None:
+    with RunFolder(tmp_path, keep=True) as folder:
+        (folder.path / "file").write_text("x")
+    assert (folder.path / "file").read_text() == "x"
+
+
+def test_everything_is_removed_when_the_run_is_killed(tmp_path: Path) -> None:
+    stray = tmp_path / "stray.sock"
+    stray.touch()
+    script = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from blockyard.cli.run_folder import RunFolder\n"
+        "folder = RunFolder(Path(sys.argv[1]))\n"
+        "folder.add_outside(Path(sys.argv[1]) / 'stray.sock')\n"
+        "(folder.logs / 'x.log').write_text('x')\n"
+        "print(folder.path, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        path = Path(run.stdout.readline().strip())
+        assert path.exists()
+        run.kill()
+    wait_until_gone(path, stray)
