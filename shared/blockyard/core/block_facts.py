@@ -12,6 +12,7 @@ from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import KernelError
 from blockyard.core.vocabulary import (
     DEFAULT_TENANT,
+    KEY_BYTES,
     BlockId,
     ContentKey,
     Generation,
@@ -22,6 +23,8 @@ from blockyard.core.vocabulary import (
 
 DEFAULT_GROUP: Final = GroupId(0)
 """The group of models that have one."""
+MAX_GROUP: Final = 2**16 - 1
+MAX_POSITION: Final = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,7 @@ class StagedColumns:
     group: GroupId = DEFAULT_GROUP
 
     def __post_init__(self) -> None:
-        """Refuse columns of different lengths."""
+        """Refuse what would fail in the middle of a change of the table."""
         if not len(self.keys) == len(self.parents) == len(self.positions):
             raise KernelError(
                 "columns differ in length",
@@ -44,6 +47,12 @@ class StagedColumns:
                 parents=len(self.parents),
                 positions=len(self.positions),
             )
+        if any(map(KEY_BYTES.__ne__, map(len, self.keys))) or any(map(KEY_BYTES.__ne__, map(len, self.parents))):
+            raise KernelError("a key has 16 bytes")
+        if self.positions and not 0 <= min(self.positions) <= max(self.positions) <= MAX_POSITION:
+            raise KernelError("a position is an unsigned 32-bit integer")
+        if not 0 <= self.group <= MAX_GROUP:
+            raise KernelError("a group is an unsigned 16-bit integer", group=self.group)
 
     @classmethod
     def of_run(
@@ -84,7 +93,7 @@ class BlockFacts(NamedTuple):
 
 
 class AdoptedBlock(NamedTuple):
-    """One stored block found at start-up by reading its header."""
+    """One stored block found at start-up; its fields have the widths of the header they were read from."""
 
     block: BlockId
     generation: Generation

@@ -49,6 +49,15 @@ class CondemnOutcome(Enum):
     """The row was granted to another block meanwhile, or is not registered: nothing was changed."""
 
 
+@unique
+class LeakKind(Enum):
+    """What a handle held when it was dropped without release."""
+
+    UNREGISTERED = "unregistered"
+    PINNED = "pinned"
+    DOOMED = "doomed"
+
+
 TRANSITIONS: Final = frozenset(
     {
         (RowState.FREE, RowState.MUTABLE),
