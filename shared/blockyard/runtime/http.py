@@ -1,0 +1,220 @@
+"""HTTP side of a service: liveness, readiness, start-up, metrics, and what the service mounts beside them.
+
+``/livez`` answers while the event loop turns. ``/startupz`` answers 200 once the service has started. ``/readyz``
+lists every check by name, and answers 200 only if the service has started and all checks hold. Other paths belong to
+the mounted application, if any.
+Invariants: the address file exists only while requests are answered; a port in use is a start error, never a retry.
+Threading: one event loop, no other thread.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import uvicorn
+
+from blockyard.core.errors import StartupError
+from blockyard.runtime.node_folder import ServiceFolder
+from blockyard.runtime.telemetry import Metrics
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_BACKLOG: Final = 128
+_GRACE_SECONDS: Final = 2
+_JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One condition for being ready."""
+
+    name: str
+    ok: bool
+    detail: str = ""
+
+
+class Health:
+    """What the service knows about its own readiness."""
+
+    def __init__(self) -> None:
+        """Not started, no checks."""
+        self._checks: dict[str, Check] = {}
+        self.started = False
+        """Set once by the service, when its first start-up work is done."""
+
+    def set(self, name: str, ok: bool, detail: str = "") -> None:
+        """Add a check or replace its result; ``detail`` says what is missing."""
+        self._checks[name] = Check(name, ok, detail)
+
+    def remove(self, name: str) -> None:
+        """Forget a check; harmless where there is none."""
+        self._checks.pop(name, None)
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """All checks, in the order they were first set."""
+        return tuple(self._checks.values())
+
+    @property
+    def ready(self) -> bool:
+        """True when started and every check holds."""
+        return self.started and all(check.ok for check in self._checks.values())
+
+
+class ServiceHttp:
+    """HTTP server of one service; use as ``async with ServiceHttp(...)``."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        health: Health,
+        metrics: Metrics,
+        app: AsgiApp | None = None,
+        *,
+        folder: ServiceFolder | None = None,
+    ) -> None:
+        """Prepare; nothing is bound before the ``async with``.
+
+        Args:
+            host: address to bind.
+            port: port to bind; 0 lets the system choose.
+            health: what ``/readyz`` shows.
+            metrics: what ``/metrics`` shows.
+            app: application for all other paths; its lifespan hooks are not called.
+            folder: where the address is written while the server is up.
+        """
+        self._host = host
+        self._port = port
+        self._folder = folder
+        self._pages = _Pages(health, metrics, app)
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self.url = ""
+        """Base address once entered."""
+
+    async def __aenter__(self) -> Self:
+        """Bind, serve, and write the address file.
+
+        Raises:
+            StartupError: the address cannot be bound.
+        """
+        listener = self._bind()
+        config = uvicorn.Config(
+            self._pages,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+        self._server = _Server(config)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]), name="http")
+        up = asyncio.create_task(self._server.up.wait())
+        await asyncio.wait({up, self._serving}, return_when=asyncio.FIRST_COMPLETED)
+        if not self._server.up.is_set():
+            up.cancel()
+            await self._serving
+            raise StartupError("the HTTP server ended at start")
+        if self._folder is not None:
+            self._folder.write_http(self.url)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Withdraw the address, finish open requests for a moment, stop."""
+        if self._folder is not None:
+            self._folder.remove_http()
+        if self._server is not None and self._serving is not None:
+            self._server.should_exit = True
+            await self._serving
+
+    def _bind(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self._host, self._port))
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            listener.close()
+            raise StartupError(
+                "cannot bind the HTTP address", host=self._host, port=self._port, reason=error.strerror or str(error)
+            ) from error
+        shown = f"[{self._host}]" if family == socket.AF_INET6 else self._host
+        self.url = f"http://{shown}:{listener.getsockname()[1]}"
+        return listener
+
+
+class _Server(uvicorn.Server):
+    """Says when it is up, and leaves the signals of the process alone."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Pages:
+    """Answers the pages of every service, and passes the rest on."""
+
+    def __init__(self, health: Health, metrics: Metrics, app: AsgiApp | None) -> None:
+        self._health = health
+        self._metrics = metrics
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        page = self._page(scope["path"]) if scope["type"] == "http" else None
+        if page is None:
+            if self._app is not None:
+                await self._app(scope, receive, send)
+                return
+            page = (404, _problem(404, "not-found", "No such page"), "application/problem+json")
+        elif scope["method"] not in ("GET", "HEAD"):
+            page = (405, _problem(405, "method-not-allowed", "Only GET is answered here"), "application/problem+json")
+        status, body, content_type = page
+        headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+    def _page(self, path: str) -> tuple[int, bytes, str] | None:
+        match path:
+            case "/livez":
+                return 200, b'{"live": true}', _JSON
+            case "/startupz":
+                started = self._health.started
+                return 200 if started else 503, json.dumps({"started": started}).encode(), _JSON
+            case "/readyz":
+                return self._readiness()
+            case "/metrics":
+                body, content_type = self._metrics.exposition()
+                return 200, body, content_type
+        return None
+
+    def _readiness(self) -> tuple[int, bytes, str]:
+        ready = self._health.ready
+        checks = [{"name": check.name, "ok": check.ok, "detail": check.detail} for check in self._health.checks]
+        body = {"ready": ready, "started": self._health.started, "checks": checks}
+        return 200 if ready else 503, json.dumps(body).encode(), _JSON
+
+
+def _problem(status: int, code: str, title: str) -> bytes:
+    return json.dumps({"type": f"urn:blockyard:problem:{code}", "title": title, "status": status}).encode()

@@ -1,0 +1,212 @@
+"""Frame around the main coroutine of a service: command line, settings, lock, signals, and how it ends.
+
+::
+
+    parse → settings → logs → lock and epoch → main(context) → exit code
+    0 stopped as asked   1 crashed (logged with its cause)   2 cannot start (one line on standard error)
+
+Invariants: the first SIGTERM or SIGINT sets ``context.stop``, and main ends by itself; if it has not after the grace
+time, or at a second signal, it is cancelled. An error that nobody expected ends the process: its tables may be half
+changed, while a restart rebuilds them. Background tasks started by ``context.start`` live no longer than main, and
+main no longer than any of them that fails.
+Threading: main thread only; asyncio's own loop.
+"""
+
+import argparse
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from blockyard.core.clock import Clock, SystemClock
+from blockyard.core.errors import BlockyardError, StartupError
+from blockyard.runtime.http import AsgiApp, Health, ServiceHttp
+from blockyard.runtime.logs import configure_logs, get_logger
+from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
+from blockyard.runtime.process_life import ProcessLife
+from blockyard.runtime.settings import NodeSettings, load_settings
+from blockyard.runtime.telemetry import Metrics
+
+EXIT_STOPPED: Final = 0
+EXIT_CRASHED: Final = 1
+EXIT_CANNOT_START: Final = 2
+GRACE_SECONDS: Final = 10.0
+_PR_SET_PDEATHSIG: Final = 1
+_log: Final = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceContext:
+    """What the main coroutine of a service gets."""
+
+    settings: NodeSettings
+    service: ServiceName
+    node: NodeFolder
+    folder: ServiceFolder
+    life: ProcessLife
+    clock: Clock
+    health: Health
+    metrics: Metrics
+    stop: asyncio.Event
+    """Set when the service shall end."""
+    _group: asyncio.TaskGroup
+    _background: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run ``work`` beside main: cancelled when main ends; if it fails, so does the service."""
+        task = self._group.create_task(work, name=name)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    def serve_http(self, port: int, app: AsgiApp | None = None) -> ServiceHttp:
+        """HTTP side of this service; use as ``async with context.serve_http(port):``."""
+        return ServiceHttp(self.settings.http.host, port, self.health, self.metrics, app, folder=self.folder)
+
+    def cancel_background(self) -> None:
+        """End everything started by ``start``."""
+        for task in self._background:
+            task.cancel()
+
+
+Main = Callable[[ServiceContext], Awaitable[None]]
+
+
+def run_service(main: Main, name: ServiceName, description: str, argv: Sequence[str] | None = None) -> int:
+    """Run a service until it is stopped; returns its exit code.
+
+    Args:
+        main: coroutine function; returns soon after ``context.stop`` is set.
+        name: which service this is.
+        description: one sentence for ``--help``.
+        argv: command line without the program name; the process's own by default.
+    """
+    options = _parse(name, description, argv)
+    try:
+        if options.die_with_parent:
+            _die_with_parent()
+        settings = load_settings()
+        if options.check_config:
+            sys.stdout.write("configuration: ok\n")
+            return EXIT_STOPPED
+        configure_logs(settings.log, name)
+        node = NodeFolder.of(settings)
+        clock = SystemClock()
+        with ProcessLife.acquire(node.service(name), clock) as life:
+            return asyncio.run(_supervise(main, settings, name, node, life, clock))
+    except BlockyardError as error:
+        sys.stderr.write(f"blockyard-{name}: {error}\n")
+        return EXIT_CANNOT_START
+
+
+def _parse(name: ServiceName, description: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog=f"blockyard-{name}",
+        description=description,
+        epilog="Settings come from BLOCKYARD_* variables and the file named by BLOCKYARD_CONFIG.",
+    )
+    parser.add_argument("--check-config", action="store_true", help="read the settings, report, and exit")
+    parser.add_argument("--die-with-parent", action="store_true", help="stop when the process that started this ends")
+    return parser.parse_args(argv)
+
+
+async def _supervise(
+    main: Main, settings: NodeSettings, name: ServiceName, node: NodeFolder, life: ProcessLife, clock: Clock
+) -> int:
+    metrics = Metrics(name)
+    metrics.epoch.set(life.epoch)
+    try:
+        async with asyncio.TaskGroup() as group:
+            context = ServiceContext(
+                settings=settings,
+                service=name,
+                node=node,
+                folder=node.service(name),
+                life=life,
+                clock=clock,
+                health=Health(),
+                metrics=metrics,
+                stop=asyncio.Event(),
+                _group=group,
+            )
+            _log.info("starting", epoch=life.epoch, folder=str(context.folder.path))
+            await _Watch(context, group.create_task(_run(main, context), name="main")).wait()
+            context.cancel_background()
+    except ExceptionGroup as errors:
+        cause = _first(errors)
+        if isinstance(cause, StartupError):
+            # One sentence for people instead of a trace: the environment is wrong, not the program.
+            raise cause from None
+        metrics.unhandled_errors.labels("main").inc()
+        _log.error("crashed", exc_info=cause)
+        return EXIT_CRASHED
+    _log.info("stopped")
+    return EXIT_STOPPED
+
+
+class _Watch:
+    """Ends the main task on signals and on errors in callbacks of the event loop."""
+
+    def __init__(self, context: ServiceContext, work: asyncio.Task[None]) -> None:
+        self._context = context
+        self._work = work
+        self._failure: Exception | None = None
+        self._grace: asyncio.TimerHandle | None = None
+
+    async def wait(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._loop_error)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled)
+        try:
+            await asyncio.wait({self._work})
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+            if self._grace is not None:
+                self._grace.cancel()
+        if self._failure is not None:
+            raise self._failure
+        if self._work.cancelled():
+            _log.warning("ended before it had stopped by itself")
+
+    def _signalled(self) -> None:
+        if self._context.stop.is_set():
+            self._work.cancel()
+            return
+        _log.info("stopping")
+        self._context.stop.set()
+        self._grace = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._work.cancel)
+
+    def _loop_error(self, _: asyncio.AbstractEventLoop, facts: dict[str, Any]) -> None:
+        error = facts.get("exception")
+        self._context.metrics.unhandled_errors.labels("loop").inc()
+        _log.error("error in the event loop", message=facts.get("message"), exc_info=error)
+        # A failed plain callback is our own code in the middle of a change. Errors of a library's tasks and
+        # transports are its own affair: it reports them to us by other means.
+        if "handle" in facts and isinstance(error, Exception) and self._failure is None:
+            self._failure = error
+            self._work.cancel()
+
+
+async def _run(main: Main, context: ServiceContext) -> None:
+    await main(context)
+
+
+def _first(error: Exception) -> Exception:
+    """The first plain error inside a nest of groups: what happened, without what it took down with it."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _die_with_parent() -> None:
+    parent = os.getppid()
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0) != 0:
+        raise StartupError("cannot ask to end with the parent", errno=ctypes.get_errno())
+    if os.getppid() != parent:
+        raise StartupError("the parent ended during the start")

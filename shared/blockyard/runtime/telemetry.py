@@ -1,0 +1,116 @@
+"""All metrics of the three services: the only place where their names, labels and buckets are written.
+
+Every rate comes with its denominator: hits with all looked-up blocks, failed items with all items, dropped events with
+published ones. A service that does not do a thing shows no sample for it.
+Invariants: label values come from small fixed sets (tiers, edges, reasons), never from requests.
+Threading: the client library locks each sample; any thread may count.
+"""
+
+from enum import StrEnum, unique
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+PREFIX: Final = "blockyard"
+_TRANSFER_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_CALL_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
+
+
+@unique
+class Edge(StrEnum):
+    """Direction of a copy between tiers, as a label."""
+
+    G1_G2 = "g1_g2"
+    G2_G1 = "g2_g1"
+    G2_G3 = "g2_g3"
+    G3_G2 = "g3_g2"
+    G2_G4 = "g2_g4"
+    G4_G2 = "g4_g2"
+
+
+@unique
+class LookupOutcome(StrEnum):
+    """What a lookup said about one block, as a label."""
+
+    HIT = "hit"
+    MISS = "miss"
+    UNKNOWN = "unknown"
+
+
+class Metrics:
+    """Metrics of one process, with a registry of their own."""
+
+    def __init__(self, service: str, version: str = "") -> None:
+        """Register all metrics; ``service`` and ``version`` show in ``blockyard_build_info``."""
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._gauge("build_info", "Service and version of this process.", "service", "version").labels(
+            service, version
+        ).set(1)
+        self._tier_metrics()
+        self._request_metrics()
+        self._job_metrics()
+        self._event_metrics()
+        self._process_metrics()
+
+    def exposition(self) -> tuple[bytes, str]:
+        """Current samples in the text format, and its content type."""
+        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+
+    # --- groups -------------------------------------------------------------------------------------------------
+    def _tier_metrics(self) -> None:
+        self.blocks = self._gauge("blocks", "Blocks per tier and state.", "tier", "state")
+        self.capacity_blocks = self._gauge("capacity_blocks", "Blocks a tier has room for.", "tier")
+        self.evicted_blocks = self._counter("evicted_blocks", "Blocks evicted to make room.", "tier")
+        self.checksum_checks = self._counter("checksum_checks", "Blocks whose bytes were compared.", "tier")
+        self.checksum_failures = self._counter("checksum_failures", "Blocks whose bytes were damaged.", "tier")
+        self.moved_bytes = self._counter("moved_bytes", "Payload bytes copied between tiers.", "edge")
+        self.moved_blocks = self._counter("moved_blocks", "Blocks copied between tiers.", "edge")
+        self.transfer_seconds = self._histogram(
+            "transfer_seconds", "Duration of a batch of copies.", _TRANSFER_BUCKETS, "edge"
+        )
+        self.mover_info = self._gauge("mover_info", "Mover in use between G2 and G3, and why.", "mover", "reason")
+
+    def _request_metrics(self) -> None:
+        self.lookups = self._counter("lookups", "Lookup calls.")
+        self.lookup_blocks = self._counter(
+            "lookup_blocks", "Blocks asked for; tier is where a hit lies, else 'none'.", "tier", "outcome"
+        )
+        self.load_blocks = self._counter(
+            "load_blocks", "Blocks of finished loads by source and status.", "tier", "status"
+        )
+        self.load_seconds = self._histogram("load_seconds", "Duration of loads.", _TRANSFER_BUCKETS)
+        self.call_seconds = self._histogram("call_seconds", "Duration of channel calls.", _CALL_BUCKETS, "call")
+        self.call_errors = self._counter("call_errors", "Channel calls answered with an error.", "call", "code")
+        self.sessions = self._gauge("sessions", "Connected engines.")
+
+    def _job_metrics(self) -> None:
+        self.jobs = self._counter("jobs", "Ended transfer jobs.", "kind", "end")
+        self.job_items = self._counter("job_items", "Items of ended transfer jobs.", "kind", "status")
+        self.jobs_unsettled = self._gauge("jobs_unsettled", "Transfer jobs without a result yet.", "role")
+        self.dropped = self._counter("dropped", "Work given up for want of room or time.", "reason")
+
+    def _event_metrics(self) -> None:
+        self.events_appended = self._counter("events_appended", "Events given a number.")
+        self.events_published = self._counter("events_published", "Events acknowledged by the bus.")
+        self.events_overwritten = self._counter("events_overwritten", "Events lost in the outbox before publication.")
+        self.publish_failures = self._counter("publish_failures", "Publications that the bus did not acknowledge.")
+
+    def _process_metrics(self) -> None:
+        self.dependency_up = self._gauge("dependency_up", "1 while a needed server answers.", "name")
+        self.dependency_errors = self._counter(
+            "dependency_errors", "Failed calls to a needed server.", "name", "reason"
+        )
+        self.unhandled_errors = self._counter("unhandled_errors", "Errors that nobody expected.", "place")
+        self.epoch = self._gauge("epoch", "Number of this life of the process.")
+
+    # --- makers -------------------------------------------------------------------------------------------------
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"{PREFIX}_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"{PREFIX}_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"{PREFIX}_{name}", text, labels, buckets=buckets, registry=self.registry)
