@@ -15,7 +15,7 @@ guards are raised before the block-manager is told. Threading: one event loop; n
 """
 
 import asyncio
-import contextlib
+import logging
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,6 +49,8 @@ from blockyard.core.vocabulary import (
 from blockyard.runtime.backoff import Backoff
 from blockyard.wire import connector_channel as channel
 from blockyard.wire.codec import MAX_KEYS_PER_CALL, PROTOCOL_VERSION
+
+_log: Final = logging.getLogger(__name__)
 
 _SETTLE_SECONDS: Final = 30.0
 """How long after its deadline a load may still be settling before the connection is given up."""
@@ -110,6 +112,7 @@ class BlockyardClient:
     async def __aenter__(self) -> Self:
         """Start connecting in the background."""
         self._connector = asyncio.create_task(self._stay_connected(), name="blockyard-client")
+        self._connector.add_done_callback(self._connector_ended)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -117,9 +120,7 @@ class BlockyardClient:
         tasks = [task for task in (self._connector, *self._closing_loads) if task is not None]
         for task in tasks:
             task.cancel()
-        for task in tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*tasks, return_exceptions=True)  # a defect was logged when it happened
 
     # --- state --------------------------------------------------------------------------------------------------------
     async def wait_connected(self, timeout_seconds: float) -> None:
@@ -135,6 +136,8 @@ class BlockyardClient:
             raise UnavailableError("no block-manager answered", socket=str(self._socket)) from None
         if self._refusal is not None:
             raise self._refusal
+        if self._connector is not None and self._connector.done():
+            self._connector.result()
 
     @property
     def connected(self) -> bool:
@@ -263,14 +266,19 @@ class BlockyardClient:
             raise UnavailableError("not connected to a block-manager", socket=str(self._socket))
         return self._link
 
+    def _connector_ended(self, task: asyncio.Task[None]) -> None:
+        """Wake who waits for a connection; a defect in the connector must not look like a manager that is away."""
+        self._answered.set()
+        if not task.cancelled() and (defect := task.exception()) is not None:
+            _log.error("the client stopped connecting", exc_info=defect)
+
     async def _stay_connected(self) -> None:
-        backoff = Backoff(first_seconds=0.05, limit_seconds=1.0)
+        backoff = Backoff(first_seconds=0.05, max_seconds=1.0)
         while True:
             try:
                 await self._serve_one_link(backoff)
             except _REFUSALS as error:
                 self._refusal = error
-                self._answered.set()
                 return
             except BlockyardError:
                 pass  # a block-manager that is away or restarting: try again below

@@ -2,9 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -15,64 +14,13 @@ from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import LayoutMismatchError, TooManyKeysError, UnavailableError
 from blockyard.core.identity import ModelIdentity
 from blockyard.core.vocabulary import Availability, EngineBlockId, EngineId, ItemStatus, RequestId, Tier
-from blockyard.runtime.rpc.server import RpcServer
-from blockyard.runtime.rpc.session import RpcSession
+from blockyard.testing.scripted_manager import WAIT_SECONDS, ScriptedManager, served
 from blockyard.wire import connector_channel as channel
 from blockyard.wire.codec import MAX_KEYS_PER_CALL
 
-WAIT_SECONDS = 5.0
 BLOCK_BYTES = 4_096
 RUN = ChainRun(b"".join(hashlib.sha256(bytes([index])).digest() for index in range(4)))
 BLOCKS = tuple(EngineBlockId(block) for block in range(4))
-
-
-@dataclass
-class Script:
-    """A block-manager that answers from a table and remembers what it was told."""
-
-    seen: list[channel.Request] = field(default_factory=list)
-    sessions: list[RpcSession] = field(default_factory=list)
-    answers: dict[type[channel.Request], Callable[[], Awaitable[channel.Reply]]] = field(default_factory=dict)
-    arrived: dict[type[channel.Request], asyncio.Event] = field(default_factory=dict)
-
-    async def handle(self, session: RpcSession, request: channel.Request, fds: list[int]) -> channel.Reply:
-        self.seen.append(request)
-        if session not in self.sessions:
-            self.sessions.append(session)
-        self.event(type(request)).set()
-        if type(request) in self.answers:
-            return await self.answers[type(request)]()
-        return _usual_answer(request)
-
-    def event(self, kind: type[channel.Request]) -> asyncio.Event:
-        return self.arrived.setdefault(kind, asyncio.Event())
-
-    async def wait_for(self, kind: type[channel.Request]) -> None:
-        await asyncio.wait_for(self.event(kind).wait(), WAIT_SECONDS)
-
-    def of(self, kind: type[channel.Request]) -> list[channel.Request]:
-        return [request for request in self.seen if type(request) is kind]
-
-
-def _usual_answer(request: channel.Request) -> channel.Reply:
-    if isinstance(request, channel.Hello):
-        return channel.Welcome(version=1, instance="n", epoch=1, session="s", identity=bytes(32))
-    if isinstance(request, channel.Register):
-        return channel.Registered(registered=len(request.blocks) // 4, stores=0)
-    if isinstance(request, channel.Lookup):
-        return channel.LookupReply(availability=bytes([2, 3, 255, 0]))
-    if isinstance(request, channel.Reserve):
-        return channel.Reserved(held=2, ttl_ms=request.ttl_ms)
-    if isinstance(request, channel.OpenLoad):
-        return channel.LoadOpened(load=7)
-    return channel.Done()
-
-
-@asynccontextmanager
-async def served(path: Path, script: Script) -> AsyncIterator[RpcServer[channel.Request, channel.Reply]]:
-    server: RpcServer[channel.Request, channel.Reply] = RpcServer(path, channel.Request, script.handle)
-    async with server:
-        yield server
 
 
 @asynccontextmanager
@@ -91,7 +39,7 @@ def path(tmp_path: Path) -> Path:
 
 
 async def test_calls_carry_their_columns_and_answers_come_back_typed(path: Path) -> None:
-    script = Script()
+    script = ScriptedManager()
     async with served(path, script), connected(path) as client:
         assert await client.lookup(RUN) == (Availability.G2, Availability.G3, Availability.UNKNOWN, Availability.MISS)
         assert await client.reserve(RequestId("r"), RUN) == 2
@@ -104,7 +52,7 @@ async def test_calls_carry_their_columns_and_answers_come_back_typed(path: Path)
 
 
 async def test_a_load_reports_each_block_and_the_usable_prefix(path: Path) -> None:
-    script = Script()
+    script = ScriptedManager()
     async with served(path, script), connected(path) as client:
         loading = asyncio.create_task(client.load(RequestId("r"), RUN, BLOCKS, ttl_seconds=1.0))
         await script.wait_for(channel.OpenLoad)
@@ -120,7 +68,7 @@ async def test_a_load_reports_each_block_and_the_usable_prefix(path: Path) -> No
 async def test_a_manager_lost_during_a_load_leaves_the_blocks_unsettled_until_the_next_one_settles_them(
     path: Path,
 ) -> None:
-    first, second = Script(), Script()
+    first, second = ScriptedManager(), ScriptedManager()
     settled = asyncio.Event()
     async with served(path, first) as server:
         client_context = connected(path)
@@ -150,7 +98,7 @@ async def test_a_manager_lost_during_a_load_leaves_the_blocks_unsettled_until_th
 
 
 async def test_a_reconnect_announces_what_g1_still_holds(path: Path) -> None:
-    first, second = Script(), Script()
+    first, second = ScriptedManager(), ScriptedManager()
     states: list[bool] = []
     client_context = connected(path, states)
     async with served(path, first):
@@ -168,7 +116,7 @@ async def test_a_reconnect_announces_what_g1_still_holds(path: Path) -> None:
 
 async def test_without_a_manager_every_call_says_so_at_once(path: Path) -> None:
     client_context = connected(path)
-    async with served(path, Script()):
+    async with served(path, ScriptedManager()):
         client = await client_context.__aenter__()
     async with asyncio.timeout(WAIT_SECONDS):
         while client.connected:
@@ -179,7 +127,7 @@ async def test_without_a_manager_every_call_says_so_at_once(path: Path) -> None:
 
 
 async def test_an_engine_that_is_refused_learns_why(path: Path) -> None:
-    script = Script()
+    script = ScriptedManager()
 
     async def refuse() -> channel.Reply:
         raise LayoutMismatchError(field="block_bytes", engine=BLOCK_BYTES, node=8_192)
@@ -192,7 +140,7 @@ async def test_an_engine_that_is_refused_learns_why(path: Path) -> None:
 
 
 async def test_a_cancelled_load_is_closed_and_its_blocks_come_back(path: Path) -> None:
-    script = Script()
+    script = ScriptedManager()
     async with served(path, script), connected(path) as client:
         opened = asyncio.Event()
 
@@ -215,7 +163,7 @@ async def test_a_cancelled_load_is_closed_and_its_blocks_come_back(path: Path) -
 
 
 async def test_a_batch_above_the_limit_is_refused_before_it_is_sent(path: Path) -> None:
-    script = Script()
+    script = ScriptedManager()
     run = ChainRun(bytes(32) * (MAX_KEYS_PER_CALL + 1))
     async with served(path, script), connected(path) as client:
         with pytest.raises(TooManyKeysError, match=str(MAX_KEYS_PER_CALL)):

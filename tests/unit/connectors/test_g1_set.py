@@ -52,7 +52,7 @@ def test_tenants_are_never_mixed_in_one_run() -> None:
 @given(st.lists(st.integers(1, 6), max_size=6), st.integers(1, 4), st.sets(st.integers(0, 40)))
 def test_runs_cover_exactly_what_is_held(lengths: list[int], limit: int, gone: set[int]) -> None:
     held = G1Set()
-    expected = {}
+    expected: dict[int, tuple[bytes, bytes, int]] = {}
     first = 0
     for number, length in enumerate(lengths):
         run = chain(str(number), length)
@@ -60,7 +60,7 @@ def test_runs_cover_exactly_what_is_held(lengths: list[int], limit: int, gone: s
         expected |= {first + index: (run.key(index), run.parent_of(index), index) for index in range(length)}
         first += length
     held.discard([EngineBlockId(block) for block in gone])
-    found = {}
+    found: dict[int, tuple[bytes, bytes, int]] = {}
     for part in held.runs(limit):
         assert 1 <= len(part.run) <= limit
         for index, block in enumerate(part.blocks):
