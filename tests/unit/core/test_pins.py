@@ -1,0 +1,59 @@
+"""Pins end exactly once: by release, by deadline, or with their table."""
+
+from blockyard.core.pins import NO_DEADLINE, PinKind, PinOwner, PinTable
+from blockyard.testing.blocks import chain, hold, make_pool
+
+LEASE = PinOwner(PinKind.LEASE, "session 1 request 1")
+JOB = PinOwner(PinKind.JOB, "7")
+
+
+def test_releasing_an_owner_twice_is_no_error() -> None:
+    pool = make_pool(4)
+    pins = PinTable()
+    pins.add(LEASE, hold(pool, chain("a", 2)), deadline=5.0)
+    pins.add(LEASE, hold(pool, chain("b", 1)), deadline=6.0)
+    assert (pins.count, pins.blocks(), LEASE in pins) == (2, 3, True)
+    assert pins.release(LEASE) == 2
+    assert pins.release(LEASE) == 0
+    assert pool.inactive == 3
+    assert pins.expire(100.0) == ()
+    assert LEASE not in pins
+
+
+def test_pins_end_at_their_deadline() -> None:
+    pool = make_pool(4)
+    pins = PinTable()
+    pins.add(LEASE, hold(pool, chain("a", 2)), deadline=5.0)
+    pins.add(LEASE, hold(pool, chain("b", 1)), deadline=6.0)
+    pins.add(JOB, hold(pool, chain("c", 1)))
+    assert pins.next_deadline == 5.0
+    assert pins.expire(4.9) == ()
+    assert pins.expire(5.0) == (LEASE,)
+    assert pool.held == 2
+    assert pins.expire(9.0) == (LEASE,)
+    assert (pins.count, pool.held) == (1, 1)
+    assert pins.next_deadline == NO_DEADLINE
+    pins.close()
+    assert pool.held == 0
+
+
+def test_a_repeated_reservation_replaces_and_renews_the_first() -> None:
+    pool = make_pool(4)
+    with PinTable() as pins:
+        pins.add(LEASE, hold(pool, chain("a", 2)), deadline=5.0)
+        pins.replace(LEASE, pool.match(chain("a", 1)), deadline=8.0)
+        assert (pins.count, pool.held, pool.inactive) == (1, 1, 1)
+        assert pins.expire(5.0) == ()
+        assert pins.expire(8.0) == (LEASE,)
+
+
+def test_a_lease_becomes_the_pin_of_a_job() -> None:
+    pool = make_pool(4)
+    with PinTable() as pins:
+        pins.add(LEASE, hold(pool, chain("a", 2)), deadline=5.0)
+        assert pins.transfer(LEASE, JOB) == 1
+        assert pins.expire(5.0) == ()
+        assert pins.release(LEASE) == 0
+        assert (pins.blocks(PinKind.JOB), pins.blocks(PinKind.LEASE, PinKind.API)) == (2, 0)
+        assert [row.owner for row in pins.rows()] == [JOB]
+    assert pool.inactive == 2
