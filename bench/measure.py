@@ -81,7 +81,9 @@ class Contest:
 
 def skipped(case: str, measure: str, against: str, reason: str) -> Measure:
     """Line for a comparison whose other side is not here."""
-    return Measure(case=case, measure=measure, against=against, skipped=reason, versions=versions(), load=os.getloadavg())
+    return Measure(
+        case=case, measure=measure, against=against, skipped=reason, versions=versions(), load=os.getloadavg()
+    )
 
 
 def versions() -> dict[str, str]:

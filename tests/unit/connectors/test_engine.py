@@ -84,7 +84,7 @@ async def test_the_own_cache_answers_the_second_time(path: Path) -> None:
         await engine.serve(REQUEST)
         await engine.serve(REQUEST)
         assert engine.counts.g1_hits == engine.counts.computed == 3
-        assert len(node.script.of(channel.Lookup)) == 2
+        assert len(node.script.of(channel.Lookup)) == 1
 
 
 async def test_wrong_bytes_are_counted_and_computed_again(path: Path) -> None:

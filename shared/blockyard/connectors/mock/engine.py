@@ -89,6 +89,8 @@ class MockEngine:
         blocks: list[EngineBlockId] = []
         try:
             rest = run.slice(len(held), len(run))
+            if not len(rest):
+                return outcomes
             blocks = await self._allocate(len(rest))
             request_id = RequestId(f"trace-{request.index}-{self.counts.requests}")
             outcomes += await self._fill(request_id, rest, blocks)

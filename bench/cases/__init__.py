@@ -1,0 +1,13 @@
+"""The benchmark cases by name; a new one is a module with ``run`` and one line here."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from bench.cases import channel, hashing, kernel
+from bench.measure import Measure
+
+CASES: Final[dict[str, Callable[[str], Iterator[Measure]]]] = {
+    "channel": channel.run,
+    "hashing": hashing.run,
+    "kernel": kernel.run,
+}
