@@ -172,6 +172,14 @@ class UnsupportedOperationError(RequestError):
     remedy = "See the named field for what is supported."
 
 
+class RevisionConflictError(RequestError):
+    """A shared record was changed by somebody else since it was read; nothing was written."""
+
+    code = "revision-conflict"
+    title = "The record has changed"
+    remedy = "Read it again and decide anew; the service does this by itself."
+
+
 class FencedError(RequestError):
     """A newer life has taken over the role; the caller must stop."""
 
@@ -313,6 +321,14 @@ class ServerStartError(StartupError):
     code = "server-start"
     title = "A server did not start"
     remedy = "Look at its log for the reason."
+
+
+class RunInterruptedError(BlockyardError):
+    """A signal ended a run before its end."""
+
+    code = "interrupted"
+    title = "Interrupted"
+    remedy = ""
 
 
 class EngineCommandError(BlockyardError):

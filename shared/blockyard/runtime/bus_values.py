@@ -1,0 +1,64 @@
+"""What goes into the bus and comes out of it: values without a connection.
+
+Threading: frozen values.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum, unique
+
+from blockyard.core.errors import BlockyardError
+
+
+@unique
+class BusState(StrEnum):
+    """State of the connection."""
+
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    AWAY = "away"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSpec:
+    """A stream that must exist before something is published on its subjects."""
+
+    name: str
+    subjects: tuple[str, ...]
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketSpec:
+    """A bucket of records that expire unless they are written again."""
+
+    name: str
+    ttl_seconds: float
+    marker_seconds: float = 30.0
+    """How long watchers can still see that a record has expired."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingMessage:
+    """One message; equal ids within two minutes are stored once."""
+
+    subject: str
+    message_id: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PublishOutcome:
+    """Result of a publication: the first ``acked`` messages are stored; ``failure`` says why not the next one."""
+
+    acked: int
+    failure: BlockyardError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Entry of a bucket: ``value`` is None where there is none; ``revision`` is what the next write must name."""
+
+    key: str
+    value: bytes | None
+    revision: int
