@@ -88,6 +88,10 @@ class SlabFile(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Close the file, which also gives up its lock; harmless when repeated."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SlabRegion:

@@ -73,6 +73,15 @@ class PosixSlabFile:
         except OSError as error:
             raise storage_error(error, self.path, "sync") from error
 
+    def size(self) -> int:
+        """Length of the file in bytes."""
+        return os.fstat(self._fd).st_size
+
+    def bypass_cache(self) -> None:
+        """From now on, let reads and writes bypass the page cache. Call before the file is used by several threads."""
+        set_direct(self._fd)
+        self._direct = True
+
     def close(self) -> None:
         """Close the descriptor, which also gives up its lock; harmless when repeated."""
         if self._fd >= 0:
