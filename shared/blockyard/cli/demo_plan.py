@@ -36,6 +36,8 @@ class DemoPlan:
     """Served by B while A lives."""
     after_kill: Requests
     """Served by B only when A is dead; no block of it was in B before, except prefixes shared with ``shared``."""
+    untouched: Requests
+    """Computed by A and never served by B: the last requests of ``compute``."""
     warm: Requests
     """Served by B after its services were killed; still in its G3."""
     min_verified_blocks: int
@@ -44,26 +46,28 @@ class DemoPlan:
 
 FULL: Final = DemoPlan(
     cluster=ClusterPlan(),
-    compute=Requests(0, 300),
+    compute=Requests(0, 320),
     pace=10.0,
-    recent=Requests(260, 40),
+    recent=Requests(280, 40),
     recent_passes=3,
     older=Requests(120, 80),
     shared=Requests(0, 150),
     after_kill=Requests(150, 150),
+    untouched=Requests(300, 20),
     warm=Requests(220, 80),
     min_verified_blocks=1_000,
 )
 
 SHORT: Final = DemoPlan(
     cluster=ClusterPlan(g1_blocks=96, g2_blocks=192, g3_blocks=512, g4_bytes=128 << 20),
-    compute=Requests(0, 40),
+    compute=Requests(0, 50),
     pace=20.0,
-    recent=Requests(30, 10),
+    recent=Requests(40, 10),
     recent_passes=1,
     older=Requests(5, 10),
     shared=Requests(0, 20),
     after_kill=Requests(20, 20),
+    untouched=Requests(40, 10),
     warm=Requests(25, 15),
     min_verified_blocks=10,
 )

@@ -59,6 +59,24 @@ class DemoReport:
         found += _damage_failures("G3", self.g3_damage) + _damage_failures("G4", self.g4_damage)
         return found
 
+    def to_text(self) -> str:
+        """The summary for people."""
+        failures = self.failures()
+        lines = [
+            "",
+            f"wrong bytes              {self.wrong_bytes}",
+            f"blocks computed          {self.computed}",
+            f"blocks verified          G2 {self.verified.G2}, G3 {self.verified.G3}, G4 {self.verified.G4}",
+            f"from A through G4 to B   {self.g4_cross_node_hits}, after A was killed {self.after_kill_hits}",
+            f"from B's G3 after its services were killed   {self.warm_restart_g3_blocks}",
+            f"damaged blocks found     {self.checksum_failures}",
+            f"disk                     {self.disk_bytes / 2**20:.0f} MiB",
+            f"seconds                  {self.seconds:.1f}, ready after {self.seconds_to_ready:.1f}",
+            *(f"FAILED: {failure}" for failure in failures),
+            "OK" if not failures else f"{len(failures)} expectations failed",
+        ]
+        return "\n".join(lines) + "\n"
+
     def to_json(self) -> str:
         """The summary as one JSON object."""
         failures = self.failures()

@@ -54,6 +54,8 @@ class EngineProcess:
         self.spec = spec
         self.latest = EngineStats()
         """Counters as last reported; kept after its end."""
+        self.requests = 0
+        """Requests in its trace; known once it is ready."""
         self._child = ChildProcess(spec.child())
         self._events = asyncio.StreamReader(limit=_LINE_LIMIT_BYTES)
         self._transport: asyncio.ReadTransport | None = None
@@ -70,8 +72,8 @@ class EngineProcess:
         """Whether the process lives."""
         return self._child.exit_code is None
 
-    async def wait_ready(self) -> int:
-        """Wait until it is connected; the number of requests in its trace.
+    async def wait_ready(self) -> None:
+        """Wait until it is connected.
 
         Raises:
             PeerClosedError: it ended; the message holds the end of its log.
@@ -88,7 +90,7 @@ class EngineProcess:
             raise DeadlineExceededError("the demo engine did not connect", engine=self.spec.name) from None
         if not isinstance(event, Ready):
             raise EngineCommandError("the demo engine did not start", engine=self.spec.name)
-        return event.requests
+        self.requests = event.requests
 
     async def replay(
         self,

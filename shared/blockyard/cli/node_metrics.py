@@ -1,7 +1,7 @@
 """Figures per node and tier, gathered from ``/metrics`` of all services of a run.
 
-Invariants: counters of a service that was restarted go on from where they were; a service that does not answer keeps its
-last figures. Threading: one event loop.
+Invariants: counters of a service that was restarted go on from where they were; a service that does not answer keeps
+its last figures. Threading: one event loop.
 """
 
 from collections import Counter
@@ -49,6 +49,8 @@ class NodeFigures:
     mover: str
     """What moves bytes between G2 and G3; empty while unknown."""
     unsettled_jobs: int
+    sessions: int
+    """Connected engines."""
 
     @property
     def checksum_failures(self) -> int:
@@ -131,6 +133,7 @@ class NodeMetrics:
             tiers=tuple(self._tier(node.name, tier) for tier in SHOWN_TIERS),
             mover=self._of(node.name, ServiceName.OFFLOAD_WORKER).label("mover_info", "mover"),
             unsettled_jobs=manager.gauge("jobs_unsettled"),
+            sessions=manager.gauge("sessions"),
         )
 
     def _tier(self, node: str, tier: Tier) -> TierFigures:

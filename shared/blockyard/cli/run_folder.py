@@ -7,6 +7,7 @@ Threading: one owner, the main thread (it starts the janitor).
 """
 
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from blockyard.cli import janitor
 
 _PREFIX: Final = "blockyard-"
 _JANITOR_SECONDS: Final = 10.0
+_STAT_BLOCK_BYTES: Final = 512
 
 
 class RunFolder:
@@ -59,6 +61,16 @@ class RunFolder:
             if path not in self._outside:
                 self._outside.append(path)
                 self._tell(f"remove {path}")
+
+    def disk_bytes(self) -> int:
+        """Disk that it takes now."""
+        total = 0
+        for folder, _, files in os.walk(self.path):
+            for name in files:
+                # A file may vanish between listing and asking.
+                with contextlib.suppress(FileNotFoundError):
+                    total += os.lstat(os.path.join(folder, name)).st_blocks * _STAT_BLOCK_BYTES
+        return total
 
     def close(self) -> None:
         """Remove everything (unless kept). Call when no process of the run is left."""

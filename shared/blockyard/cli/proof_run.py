@@ -1,0 +1,245 @@
+"""``blockyard demo``: the run that shows that blocks travel, survive, and are never wrong.
+
+::
+
+    compute -> reuse -> share -> kill A -> restart B -> damage G3 -> damage G4
+
+A computes and offloads; B finds A's blocks in G4, also when A is dead; after B's services were killed its G3 is warm; a
+flipped byte on disk and one in the object store are found, counted, and a miss. Engines check every byte.
+Invariants: a run always ends in a report, whatever breaks on the way, except when it is interrupted.
+Threading: one event loop, in the main thread.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Final
+
+from blockyard.cli.cluster import Cluster
+from blockyard.cli.damage import PackVandal, flip_slab_byte, slab_blocks
+from blockyard.cli.demo_plan import DemoPlan, Requests
+from blockyard.cli.demo_report import DemoReport, PhaseResult
+from blockyard.cli.display import Display
+from blockyard.cli.engine_events import BlockReport, EngineStats, TierCounts
+from blockyard.cli.engine_process import EngineProcess
+from blockyard.cli.node import Node
+from blockyard.cli.together import alongside
+from blockyard.cli.trace_keys import TraceKeys
+from blockyard.cli.watch import Watch
+from blockyard.core.errors import BlockyardError, EngineCommandError
+from blockyard.runtime.settings import NodeSettings
+
+_POLL_SECONDS: Final = 0.25
+_IDLE_SECONDS: Final = 2.5
+"""Longer than a chain must be idle before its last pack is stored."""
+_SETTLE_LIMIT_SECONDS: Final = 30.0
+_COUNT_LIMIT_SECONDS: Final = 3.0
+_CONNECT_LIMIT_SECONDS: Final = 15.0
+
+
+async def run_demo(
+    plan: DemoPlan,
+    given: NodeSettings,
+    display: Display,
+    *,
+    limit_seconds: float,
+    keep: bool,
+    skip_verification: bool,
+) -> DemoReport:
+    """One proof run from start to clean-up."""
+    report = DemoReport(min_verified_blocks=plan.min_verified_blocks)
+    started = time.monotonic()
+    sizes = replace(plan.cluster, skip_verification=skip_verification)
+    try:
+        async with asyncio.timeout(limit_seconds):
+            display.say("starting NATS, Valkey, SeaweedFS and nodes a and b ...")
+            async with Cluster(sizes, given, keep=keep) as cluster:
+                report.seconds_to_ready = time.monotonic() - started
+                display.say(f"ready after {report.seconds_to_ready:.1f} s; run folder {cluster.folder.path}")
+                await ProofRun(plan, cluster, display, report).run()
+    except TimeoutError:
+        report.stopped_by = f"not finished after {limit_seconds:.0f} s"
+    except BlockyardError as error:
+        report.stopped_by = str(error)
+    report.seconds = time.monotonic() - started
+    return report
+
+
+class ProofRun:
+    """The phases, on a running cluster."""
+
+    def __init__(self, plan: DemoPlan, cluster: Cluster, display: Display, report: DemoReport) -> None:
+        """Run ``plan`` on ``cluster`` and fill in ``report``."""
+        self._plan = plan
+        self._cluster = cluster
+        self._display = display
+        self._report = report
+        self._watch = Watch(cluster, display)
+        self._a, self._b = cluster.nodes
+        self._engines = tuple(_engine_of(node) for node in cluster.nodes)
+        self._vandal = PackVandal(cluster.infrastructure.g4())
+
+    async def run(self) -> None:
+        """All phases in order; the report holds what was reached also when one fails."""
+        try:
+            await alongside(self._watch.run(), self._phases())
+        finally:
+            self._count_engines()
+
+    async def _phases(self) -> None:
+        async with self._phase("compute", "A computes and offloads"):
+            await self._compute()
+        async with self._phase("reuse", "A drops its own cache and is served from G2 and G3"):
+            await self._reuse(self._engines[0])
+        async with self._phase("share", "B finds A's blocks through the index and the object store"):
+            self._report.g4_cross_node_hits = await self._serve_foreign(self._plan.shared)
+        async with self._phase("kill", "A is killed with all its processes; B still serves A's blocks"):
+            await self._kill_a()
+            self._report.after_kill_hits = await self._serve_foreign(self._plan.after_kill)
+        async with self._phase("restart", "B's services are killed and restarted; its disk tier is warm"):
+            self._report.warm_restart_g3_blocks = await self._restart_b()
+        async with self._phase("damage-g3", "one byte is flipped on B's disk"):
+            self._report.g3_damage = await self._damage_g3()
+        async with self._phase("damage-g4", "one byte is flipped in the object store"):
+            self._report.g4_damage = await self._damage_g4()
+        self._report.checksum_failures = await self._checksum_failures()
+        self._report.disk_bytes = self._cluster.folder.disk_bytes()
+
+    # --- phases -----------------------------------------------------------------------------------------------------
+    async def _compute(self) -> None:
+        requests = self._plan.compute
+        await self._engines[0].replay(requests.first, requests.count, pace=self._plan.pace)
+        await self._idle(self._a)
+
+    async def _reuse(self, engine: EngineProcess) -> None:
+        for requests in (self._plan.older, *[self._plan.recent] * (self._plan.recent_passes + 1)):
+            await self._serve_again(engine, requests)
+
+    async def _serve_foreign(self, requests: Requests) -> int:
+        """Blocks that B loaded from G4 and that only A can have computed."""
+        engine = self._engines[1]
+        before = engine.latest.foreign.G4
+        after = (await engine.replay(requests.first, requests.count)).foreign.G4
+        return after - before
+
+    async def _kill_a(self) -> None:
+        await self._watch.show_once()
+        self._a.kill()
+        self._display.say("  killed A: block-manager, offload-worker, remote-tier and engine")
+
+    async def _restart_b(self) -> int:
+        """Blocks that B's engine loads from its G3 right after the restart."""
+        engine = self._engines[1]
+        await self._idle(self._b)
+        # An engine with blocks of its own would announce them again, and they would not need G3.
+        await engine.reset()
+        await self._watch.show_once()
+        self._b.kill_services()
+        started = time.monotonic()
+        self._b.spawn_services()
+        await self._b.wait_ready(self._cluster.http)
+        await self._connected(self._b)
+        self._display.say(f"  B's services are ready again after {time.monotonic() - started:.1f} s")
+        before = engine.latest.verified.G3
+        await self._serve_again(engine, self._plan.warm)
+        return engine.latest.verified.G3 - before
+
+    async def _damage_g3(self) -> BlockReport:
+        blocks = slab_blocks(self._b.slabs)
+        if not blocks:
+            raise EngineCommandError("there is no block on B's disk to damage")
+        keys = TraceKeys(blocks[0].header.identity)
+        # Served by B, but not since its restart: so these blocks are on its disk only, not in its memory.
+        wanted = keys.of(self._plan.after_kill) - keys.of(self._plan.warm)
+        target = next((block for block in blocks if block.header.key in wanted), None)
+        if target is None:
+            raise EngineCommandError("none of the wanted blocks is on B's disk")
+        flip_slab_byte(target)
+        return await self._probe(target.header.key.hex())
+
+    async def _damage_g4(self) -> BlockReport:
+        keys = TraceKeys(slab_blocks(self._b.slabs)[0].header.identity)
+        # Computed by A, never served by B: so these blocks are in the object store only.
+        everything = Requests(0, self._plan.untouched.first)
+        target = await self._vandal.find(keys.of(self._plan.untouched) - keys.of(everything))
+        if target is None:
+            raise EngineCommandError("none of the wanted blocks is in the object store")
+        await self._vandal.flip_byte(target)
+        return await self._probe(target.key.hex())
+
+    async def _probe(self, key: str) -> BlockReport:
+        report = await self._engines[1].probe(key)
+        self._display.say(
+            f"  block {key[:8]}: load {report.status or 'not tried'}, from {report.source or 'nowhere'}, "
+            f"wrong bytes {report.wrong_bytes}"
+        )
+        return report
+
+    # --- waits and counts -------------------------------------------------------------------------------------------
+    async def _serve_again(self, engine: EngineProcess, requests: Requests) -> None:
+        await engine.reset()
+        await engine.replay(requests.first, requests.count)
+
+    async def _idle(self, node: Node) -> None:
+        """Wait until a node has nothing left to store; gives up after a while, the expectations then tell."""
+        deadline = time.monotonic() + _SETTLE_LIMIT_SECONDS
+        moved, since = -1, time.monotonic()
+        while time.monotonic() < deadline and time.monotonic() - since < _IDLE_SECONDS:
+            figures = (await self._watch.figures())[node.name]
+            if figures.moved_bytes != moved or figures.unsettled_jobs:
+                moved, since = figures.moved_bytes, time.monotonic()
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _connected(self, node: Node) -> None:
+        """Wait until the engine of a restarted node has found it again."""
+        deadline = time.monotonic() + _CONNECT_LIMIT_SECONDS
+        while not (await self._watch.figures())[node.name].sessions:
+            if time.monotonic() > deadline:
+                raise EngineCommandError("the engine did not find its restarted node", engine=node.name)
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _checksum_failures(self) -> int:
+        deadline = time.monotonic() + _COUNT_LIMIT_SECONDS
+        while True:
+            count = sum(node.checksum_failures for node in (await self._watch.figures()).values())
+            if count >= 2 or time.monotonic() > deadline:
+                return count
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _count_engines(self) -> None:
+        stats = [engine.latest for engine in self._engines]
+        self._report.computed = sum(item.computed for item in stats)
+        self._report.wrong_bytes = sum(item.wrong_bytes for item in stats)
+        self._report.verified = TierCounts()
+        for item in stats:
+            self._report.verified = self._report.verified.plus(item.verified)
+
+    @asynccontextmanager
+    async def _phase(self, name: str, sentence: str) -> AsyncIterator[None]:
+        self._display.say(f"{name}: {sentence}")
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            seconds = time.monotonic() - started
+            self._report.phases.append(PhaseResult(name, seconds))
+        await self._watch.show_once()
+        self._display.say(f"  {name} done in {seconds:.1f} s; {_sentence([e.latest for e in self._engines])}")
+
+
+def _engine_of(node: Node) -> EngineProcess:
+    if node.engine is None:
+        raise EngineCommandError("the node has no engine", node=node.name)
+    return node.engine
+
+
+def _sentence(stats: list[EngineStats]) -> str:
+    verified = TierCounts()
+    for item in stats:
+        verified = verified.plus(item.verified)
+    return (
+        f"so far computed {sum(item.computed for item in stats)}, verified from G2 {verified.G2}, G3 {verified.G3}, "
+        f"G4 {verified.G4}, wrong bytes {sum(item.wrong_bytes for item in stats)}"
+    )

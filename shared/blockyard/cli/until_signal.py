@@ -1,0 +1,35 @@
+"""Runs one coroutine until it ends or a signal asks for the end.
+
+The first SIGINT, SIGTERM or SIGHUP cancels it, and it ends in order; another one cancels again, which cuts the orderly
+way short. Threading: one event loop in the main thread.
+"""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import Final, TypeVar
+
+from blockyard.core.errors import RunInterruptedError
+
+_STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_Result = TypeVar("_Result")
+
+
+def run_until_signal(work: Coroutine[object, object, _Result]) -> _Result:
+    """Result of ``work``.
+
+    Raises:
+        RunInterruptedError: a signal ended it.
+    """
+
+    async def supervised() -> _Result:
+        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+        for number in _STOPPING:
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            raise RunInterruptedError("a signal ended the run") from None
+
+    return asyncio.run(supervised())

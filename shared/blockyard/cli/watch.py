@@ -1,0 +1,61 @@
+"""Keeps the display up to date while something else runs, and notices processes that end by themselves.
+
+Threading: one event loop.
+"""
+
+import asyncio
+import time
+from typing import Final
+
+from blockyard.cli.cluster import Cluster
+from blockyard.cli.display import Display, RunView
+from blockyard.cli.engine_process import EngineProcess
+from blockyard.cli.node_metrics import NodeFigures, NodeMetrics
+from blockyard.core.errors import ServerStartError
+
+_INTERVAL_SECONDS: Final = 1.0
+
+
+class Watch:
+    """Observer of one cluster."""
+
+    def __init__(self, cluster: Cluster, display: Display) -> None:
+        """Observe ``cluster``, show it on ``display``."""
+        self._cluster = cluster
+        self._display = display
+        self._metrics = NodeMetrics(cluster.http)
+        self._started = time.monotonic()
+        self._engines: dict[str, EngineProcess] = {}
+
+    async def figures(self) -> dict[str, NodeFigures]:
+        """Figures of all nodes now, by node."""
+        return {figures.node: figures for figures in await self._metrics.read(self._cluster.nodes)}
+
+    async def show_once(self) -> None:
+        """Gather and draw."""
+        nodes = await self._metrics.read(self._cluster.nodes)
+        for node in self._cluster.nodes:
+            if node.engine is not None:
+                self._engines[node.engine.spec.name] = node.engine
+        engines = tuple((name, engine.latest) for name, engine in self._engines.items())
+        view = RunView(time.monotonic() - self._started, nodes, engines, self._cluster.docs)
+        self._display.show(view)
+
+    async def run(self) -> None:
+        """Draw every second until cancelled.
+
+        Raises:
+            ServerStartError: a service or server ended that nobody stopped.
+        """
+        while True:
+            self._require_alive()
+            await self.show_once()
+            await asyncio.sleep(_INTERVAL_SECONDS)
+
+    def _require_alive(self) -> None:
+        for node in self._cluster.nodes:
+            if (ended := node.ended_process()) is not None:
+                raise ServerStartError(ended, server=node.name)
+        for server in self._cluster.infrastructure.servers:
+            if not server.running:
+                raise ServerStartError("a server ended by itself", server=server.label, log=str(server.log_file))
