@@ -21,6 +21,7 @@ from enum import Enum, unique
 from typing import Final
 
 from blockyard.core.errors import CorruptBlockError, ForeignFileError
+from blockyard.core.pack_plan import MAX_PACK_BLOCKS
 from blockyard.core.vocabulary import (
     KEY_BYTES,
     ChainDigest,
@@ -33,24 +34,17 @@ from blockyard.core.vocabulary import (
 )
 from blockyard.tiers.checksum import ReadableBuffer, record_checksum
 from blockyard.tiers.header import HEADER_BYTES, NO_FILE, SlotHeader, check_record, unpack_header
-from blockyard.tiers.index_value import MAX_PACK_BLOCKS
 
 PACK_HEADER_BYTES: Final = 4_096
 PACK_FORMAT: Final = 1
 MAX_PACK_BYTES: Final = 64 << 20
 """One object is one upload; larger packs are refused."""
-STRIDE_UNIT_BYTES: Final = 256
 _MAGIC: Final = b"BYPACK01"
 _FIELDS: Final = struct.Struct("<8sII16s32sIHHI4xQQ32x")
 _KEYS_OFFSET: Final = 128
 _CHECKSUM_OFFSET: Final = 4_088
 _IDENTITY_KEY_BYTES: Final = 16
 _KEY_PATTERN: Final = re.compile(r"/p1/([0-9a-f]{32})/([0-9]{1,20})/([0-9a-f]{32})/([0-9a-f]{2})/([0-9a-f]{32})")
-
-
-def record_stride(payload_bytes: int) -> int:
-    """Bytes from record to record for blocks of this size."""
-    return HEADER_BYTES + -(-payload_bytes // STRIDE_UNIT_BYTES) * STRIDE_UNIT_BYTES
 
 
 def pack_bytes(blocks: int, stride_bytes: int) -> int:

@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from blockyard.core.errors import MalformedFrameError
+from blockyard.core.pack_plan import MAX_PACK_BLOCKS
 from blockyard.core.vocabulary import PackId
 
 VALUE_VERSION: Final = 1
 VALUE_BYTES: Final = 64
 HEAD_BYTES: Final = 32
 """The part that locates a block; the other half belongs to claims."""
-MAX_PACK_BLOCKS: Final = 64
 WIRE_LOCATOR_BYTES: Final = 32
 _LOCATOR_FLAG: Final = 1
 

@@ -114,6 +114,10 @@ class IndexMeta:
         """True where an absent key is a definite miss for the store with this id."""
         return self.state is IndexState.READY and self.index_id == store_id
 
+    def may_describe(self, store_id: bytes) -> bool:
+        """True where entries that are there may be those of the store with this id."""
+        return self.state is IndexState.ABSENT or (self.state is not IndexState.FOREIGN and self.index_id == store_id)
+
 
 @dataclass(frozen=True, slots=True)
 class IndexAnswer:

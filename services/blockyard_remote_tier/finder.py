@@ -1,0 +1,110 @@
+"""Answers lookups from the prefix index: in the object store, a miss, or not known.
+
+*Miss* is said only while the index is complete and describes the store that is open; every error and every doubt is
+*unknown*. Threading: one event loop.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from blockyard.core.errors import RequestError, TooManyKeysError, UnavailableError
+from blockyard.core.vocabulary import DIGEST_BYTES, KEY_BYTES, Availability, ContentKey, IdentityDigest
+from blockyard.runtime.telemetry import LookupOutcome, Metrics
+from blockyard.tiers.index_value import Locator, encode_wire_locators
+from blockyard.tiers.redis_index import PrefixIndex
+from blockyard.wire.codec import MAX_KEYS_PER_CALL
+from blockyard.wire.worker_channel import Find, Found
+from blockyard_remote_tier.index_writes import IndexWrites, Touch
+from blockyard_remote_tier.open_store import OpenStore
+from blockyard_remote_tier.pack_register import PackRegister
+
+_TOUCHED_ONE_IN: Final = 16
+"""Share of lookups whose hits are marked as in use."""
+_OUTCOMES: Final = {
+    Availability.G4: ("g4", LookupOutcome.HIT),
+    Availability.MISS: ("none", LookupOutcome.MISS),
+    Availability.UNKNOWN: ("none", LookupOutcome.UNKNOWN),
+}
+
+
+class Finder:
+    """Executes ``Find``."""
+
+    def __init__(
+        self,
+        index: PrefixIndex,
+        opened: OpenStore,
+        writes: IndexWrites,
+        register: PackRegister,
+        *,
+        metrics: Metrics,
+        incomplete: Callable[[], None],
+        chance: random.Random,
+    ) -> None:
+        """Ask ``index``; ``incomplete`` is called where it does not know everything."""
+        self._index = index
+        self._opened = opened
+        self._writes = writes
+        self._register = register
+        self._metrics = metrics
+        self._incomplete = incomplete
+        self._chance = chance
+
+    async def find(self, request: Find) -> Found:
+        """Look keys up in one round trip.
+
+        Raises:
+            RequestError: identity or keys have the wrong length.
+            TooManyKeysError: more keys than one call may have.
+        """
+        identity, keys = _columns(request)
+        locators, absent = await self._ask(identity, keys)
+        locators = [self._believed(locator) for locator in locators]
+        self._learn(identity, keys, locators)
+        availability = [absent if locator is None else Availability.G4 for locator in locators]
+        self._metrics.lookups.inc()
+        for answer, (tier, outcome) in _OUTCOMES.items():
+            if count := availability.count(answer):
+                self._metrics.lookup_blocks.labels(tier, outcome).inc(count)
+        return Found(availability=bytes(availability), locators=encode_wire_locators(locators))
+
+    async def _ask(
+        self, identity: IdentityDigest, keys: Sequence[ContentKey]
+    ) -> tuple[Sequence[Locator | None], Availability]:
+        """Locators, and what an absent one means."""
+        nothing: list[Locator | None] = [None] * len(keys)
+        marker = self._opened.marker
+        if marker is None:
+            self._incomplete()
+            return nothing, Availability.UNKNOWN
+        try:
+            answer = await self._index.find(identity, keys)
+        except UnavailableError as error:
+            self._metrics.dependency_errors.labels("redis", error.code).inc()
+            return nothing, Availability.UNKNOWN
+        if answer.meta.is_complete(marker.store_id):
+            return answer.locators, Availability.MISS
+        self._incomplete()
+        return (answer.locators if answer.meta.may_describe(marker.store_id) else nothing), Availability.UNKNOWN
+
+    def _believed(self, locator: Locator | None) -> Locator | None:
+        # Its locators may still be there while the index cannot be written.
+        return None if locator is not None and self._register.is_damaged(locator.pack) else locator
+
+    def _learn(self, identity: IdentityDigest, keys: Sequence[ContentKey], locators: Sequence[Locator | None]) -> None:
+        hits = [(key, locator) for key, locator in zip(keys, locators, strict=True) if locator is not None]
+        for key, locator in hits:
+            self._register.learn(locator.pack, (key,))
+        if hits and self._chance.randrange(_TOUCHED_ONE_IN) == 0:
+            self._writes.touch_later(Touch(identity, tuple(key for key, _ in hits)))
+
+
+def _columns(request: Find) -> tuple[IdentityDigest, list[ContentKey]]:
+    if len(request.identity) != DIGEST_BYTES or len(request.keys) % KEY_BYTES:
+        raise RequestError("an identity has 32 bytes and keys have 16", identity=len(request.identity))
+    count = len(request.keys) // KEY_BYTES
+    if count > MAX_KEYS_PER_CALL:
+        raise TooManyKeysError("too many keys in one lookup", keys=count, limit=MAX_KEYS_PER_CALL)
+    keys = [ContentKey(request.keys[index * KEY_BYTES : (index + 1) * KEY_BYTES]) for index in range(count)]
+    return IdentityDigest(request.identity), keys

@@ -1,0 +1,149 @@
+"""The remote tier put together: one object that owns clients, thread, arena and tasks of this process.
+
+Clients and ports are given from outside, so tests run the same service on fakes.
+Threading: one event loop and the copy thread.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from blockyard.core.clock import Clock
+from blockyard.core.vocabulary import Epoch, ItemStatus, JobKind
+from blockyard.runtime.http import Health
+from blockyard.runtime.settings import NodeSettings
+from blockyard.runtime.telemetry import Edge, Metrics
+from blockyard.tiers.breaker import Breaker
+from blockyard.tiers.bucket_admin import BucketAdmin, S3BucketAdmin
+from blockyard.tiers.object_store import ObjectStore, S3ObjectStore, StoreCredentials, StoreEndpoint
+from blockyard.tiers.redis_index import PrefixIndex, RedisIndex
+from blockyard.wire.worker_channel import Job
+from blockyard_remote_tier.arena_lease import ArenaLease, CopyThread
+from blockyard_remote_tier.executor import RemoteExecutor
+from blockyard_remote_tier.finder import Finder
+from blockyard_remote_tier.guarded_index import GuardedIndex
+from blockyard_remote_tier.guarded_store import GuardedStore
+from blockyard_remote_tier.index_repair import IndexRepair
+from blockyard_remote_tier.index_writes import IndexWrites
+from blockyard_remote_tier.open_store import OpenStore
+from blockyard_remote_tier.pack_reader import PackReader
+from blockyard_remote_tier.pack_register import PackRegister
+from blockyard_remote_tier.pack_writer import PackWriter
+from blockyard_remote_tier.upkeep import Upkeep
+
+_EDGES: Final = {JobKind.G4_PUT: Edge.G2_G4, JobKind.G4_GET: Edge.G4_G2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemotePorts:
+    """The servers behind this worker."""
+
+    store: ObjectStore
+    admin: BucketAdmin
+    index: PrefixIndex
+
+
+def real_ports(settings: NodeSettings, clock: Clock) -> RemotePorts:
+    """Clients for the servers that the settings name; nothing is sent yet."""
+    endpoint = StoreEndpoint(
+        url=settings.g4.endpoint_url,
+        region=settings.g4.region,
+        bucket=settings.g4.bucket,
+        timeout_seconds=settings.g4.request_timeout_seconds,
+        max_requests=settings.g4.max_requests,
+    )
+    credentials = StoreCredentials(
+        access_key=settings.g4.access_key.get_secret_value(), secret_key=settings.g4.secret_key.get_secret_value()
+    )
+    index = RedisIndex(
+        settings.redis.url.get_secret_value(),
+        timeout_seconds=settings.redis.timeout_seconds,
+        entry_ttl_seconds=settings.redis.entry_ttl_seconds,
+        clock=clock,
+    )
+    return RemotePorts(
+        store=S3ObjectStore(endpoint, credentials), admin=S3BucketAdmin(endpoint, credentials), index=index
+    )
+
+
+class RemoteTier:
+    """All parts of the service; ``close`` when the worker server has stopped."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        ports: RemotePorts,
+        *,
+        worker_epoch: Epoch,
+        clock: Clock,
+        health: Health,
+        metrics: Metrics,
+        attached: Callable[[], bool],
+    ) -> None:
+        """Wire the parts; nothing is sent before ``upkeep.run`` or a request."""
+        store = GuardedStore(ports.store, Breaker("s3", clock), settings.g4.max_requests)
+        self._index = GuardedIndex(ports.index, Breaker("redis", clock))
+        self._copies = CopyThread()
+        self._arenas = ArenaLease()
+        self._metrics = metrics
+        self.opened = OpenStore(store, ports.admin, settings.g4.prefix, settings.g4.target_bytes)
+        self.writes = IndexWrites(self._index, metrics.dropped.labels("index-write").inc)
+        repair = IndexRepair(store, ports.admin, self._index, settings.g4.prefix)
+        self.upkeep = Upkeep(
+            self.opened, self._index, self.writes, repair, health=health, metrics=metrics, attached=attached
+        )
+        register = PackRegister()
+        verify = not settings.unsafe.skip_verification
+        self.executor = RemoteExecutor(
+            self._arenas,
+            self._copies,
+            self.opened,
+            PackWriter(
+                store,
+                self.writes,
+                register,
+                self._copies,
+                metrics=metrics,
+                worker_epoch=worker_epoch,
+                clock=clock,
+                verify=verify,
+            ),
+            PackReader(
+                store,
+                self.opened,
+                self.writes,
+                register,
+                self._copies,
+                metrics=metrics,
+                worker_epoch=worker_epoch,
+                max_packs=settings.g4.max_requests,
+                verify=verify,
+            ),
+            Finder(
+                self._index,
+                self.opened,
+                self.writes,
+                register,
+                metrics=metrics,
+                incomplete=self.upkeep.poke,
+                chance=random.Random(worker_epoch),
+            ),
+            attached=self.upkeep.poke,
+        )
+
+    def job_ended(self, job: Job, status: Sequence[ItemStatus], seconds: float) -> None:
+        """Count a job that ended after ``seconds`` of execution."""
+        kind = job.kind.name.lower()
+        self._metrics.jobs.labels(kind, "done").inc()
+        for item in ItemStatus:
+            if count := list(status).count(item):
+                self._metrics.job_items.labels(kind, item.name.lower()).inc(count)
+        if (edge := _EDGES.get(job.kind)) is not None:
+            self._metrics.transfer_seconds.labels(edge).observe(seconds)
+
+    async def close(self) -> None:
+        """End thread and connections and unmap the arena."""
+        self._copies.close()
+        self._arenas.close()
+        await self._index.close()

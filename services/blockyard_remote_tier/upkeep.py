@@ -1,0 +1,144 @@
+"""Background care of the remote tier: is everything there, is the index complete, is anything left to write.
+
+::
+
+    every few seconds, or when poked:   is a block-manager attached? -> check `attached`
+                                        ask the store for its marker -> check `s3`
+                                        ask the index for its state  -> check `redis`; absent: rebuild from the listing,
+                                                                        then make the index writes that wait
+
+A failure of either server leaves the other checks alone; everything recovers by itself at a later round.
+Threading: one event loop; one task runs ``run``.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from blockyard.core.errors import BlockyardError, UnavailableError
+from blockyard.runtime.backoff import Backoff
+from blockyard.runtime.http import Health
+from blockyard.runtime.logs import get_logger
+from blockyard.runtime.telemetry import Metrics
+from blockyard.tiers.redis_index import IndexState, PrefixIndex
+from blockyard.tiers.store_marker import StoreMarker
+from blockyard_remote_tier.index_repair import LEASE_SECONDS, IndexRepair
+from blockyard_remote_tier.index_writes import IndexWrites
+from blockyard_remote_tier.open_store import OpenStore
+
+_ROUND_SECONDS: Final = 2.0
+SHORTEST_PAUSE_SECONDS: Final = 0.1
+_log: Final = get_logger(__name__)
+
+
+class Upkeep:
+    """Keeps checks, index and waiting writes up to date."""
+
+    def __init__(
+        self,
+        opened: OpenStore,
+        index: PrefixIndex,
+        writes: IndexWrites,
+        repair: IndexRepair,
+        *,
+        health: Health,
+        metrics: Metrics,
+        attached: Callable[[], bool],
+    ) -> None:
+        """Care for these; ``attached`` says whether a block-manager is served."""
+        self._opened = opened
+        self._index = index
+        self._writes = writes
+        self._repair = repair
+        self._health = health
+        self._metrics = metrics
+        self._attached = attached
+        self._checks = (self._check_attached, self._check_store, self._check_index)
+        self._poked = tuple(asyncio.Event() for _ in self._checks)
+        self._builder = secrets.token_bytes(16)
+        for check in ("redis", "s3", "attached"):
+            health.set(check, False, "not asked yet")
+
+    def poke(self) -> None:
+        """Something changed or was found missing: look now."""
+        for poked in self._poked:
+            poked.set()
+
+    async def run(self) -> None:
+        """Look until cancelled; a slow check does not hold up the others."""
+        async with asyncio.TaskGroup() as group:
+            for check, poked in zip(self._checks, self._poked, strict=True):
+                group.create_task(self._repeat(check, poked))
+
+    async def round(self) -> bool:
+        """Look once; True where nothing is missing."""
+        return all(await asyncio.gather(*(check() for check in self._checks)))
+
+    async def _repeat(self, check: Callable[[], Awaitable[bool]], poked: asyncio.Event) -> None:
+        backoff = Backoff(SHORTEST_PAUSE_SECONDS, _ROUND_SECONDS)
+        while True:
+            poked.clear()
+            fine = await check()
+            if fine:
+                backoff.reset()
+            pause = _ROUND_SECONDS if fine else backoff.next_seconds()
+            # However often it is poked, a server that lacks something is not asked all the time.
+            await asyncio.sleep(SHORTEST_PAUSE_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await poked.wait()
+
+    async def _check_attached(self) -> bool:
+        attached = self._attached()
+        self._health.set("attached", attached, "" if attached else "no block-manager has attached")
+        return attached
+
+    async def _check_store(self) -> bool:
+        known = self._opened.marker is not None
+        try:
+            await self._opened.probe()
+            self._opened.check_target()
+        except BlockyardError as error:
+            return self._report("s3", str(error))
+        if not known:
+            # The index waited for it.
+            self.poke()
+        return self._report("s3", "")
+
+    async def _check_index(self) -> bool:
+        try:
+            detail = await self._care_for_index(self._opened.marker)
+            if not detail:
+                await self._writes.flush()
+        except BlockyardError as error:
+            detail = str(error)
+        return self._report("redis", detail)
+
+    async def _care_for_index(self, marker: StoreMarker | None) -> str:
+        """What is wrong with the index; empty where nothing is."""
+        meta = await self._index.meta()
+        if meta.state is IndexState.FOREIGN:
+            return "the index was written by another version of Blockyard"
+        if marker is None:
+            return "" if meta.state is IndexState.READY else "the index waits for the object store"
+        if meta.state is IndexState.ABSENT:
+            await self._rebuild(marker)
+            return ""
+        if meta.index_id != marker.store_id:
+            return "the index describes another object store: use another database, or empty this one"
+        return "" if meta.state is IndexState.READY else "the index is being rebuilt"
+
+    async def _rebuild(self, marker: StoreMarker) -> None:
+        if not await self._index.begin_build(marker.store_id, self._builder, LEASE_SECONDS):
+            raise UnavailableError("another process rebuilds the index")
+        report = await self._repair.run(marker.store_id, self._builder)
+        if not await self._index.finish_build(marker.store_id, self._builder):
+            raise UnavailableError("another process took over the building of the index")
+        _log.info("index rebuilt from the store", packs=report.packs, blocks=report.blocks, foreign=report.foreign)
+
+    def _report(self, server: str, detail: str) -> bool:
+        self._health.set(server, not detail, detail)
+        self._metrics.dependency_up.labels(server).set(0 if detail else 1)
+        return not detail
