@@ -1,0 +1,401 @@
+"""The bus and the lease against a real NATS server, with outages."""
+
+import asyncio
+import itertools
+import os
+import shutil
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import TypeVar
+
+import nats
+import pytest
+
+from blockyard.cli.embedded.nats import NatsServer
+from blockyard.cli.run_folder import RunFolder
+from blockyard.core.errors import (
+    ConfigurationError,
+    DeadlineExceededError,
+    FrameTooLargeError,
+    RevisionConflictError,
+    UnavailableError,
+)
+from blockyard.runtime.bus import WINDOW_MESSAGES, Bus
+from blockyard.runtime.bus_values import BucketSpec, BusState, OutgoingMessage, StreamSpec
+from blockyard.runtime.lease import InstanceLease, LeaseState, list_instances
+from blockyard.runtime.settings import NatsSection
+from blockyard.wire.events import InstanceRecord
+
+STREAM = StreamSpec(name="EVENTS", subjects=("events.>",), max_bytes=64 << 20)
+BUCKET = BucketSpec(name="records", ttl_seconds=1.0)
+WAIT_SECONDS = 10.0
+Value = TypeVar("Value")
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def server(run_folder: RunFolder) -> Iterator[NatsServer]:
+    """A server of this test's own, empty, that it may stop and kill."""
+    server = NatsServer(run_folder, name=f"bus-{next(_numbers)}")
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def section(server: NatsServer) -> NatsSection:
+    return NatsSection(url=server.url, timeout_seconds=1.0, lease_ttl_seconds=1.0, lease_tick_seconds=0.2)
+
+
+@pytest.fixture
+async def bus(section: NatsSection) -> AsyncIterator[Bus]:
+    async with connected(section) as bus:
+        yield bus
+
+
+class connected:  # noqa: N801 - reads as a verb at the place of use
+    """A bus that is connected when the body starts."""
+
+    def __init__(self, section: NatsSection) -> None:
+        self._bus = Bus(section, "test")
+
+    async def __aenter__(self) -> Bus:
+        bus = await self._bus.__aenter__()
+        await becomes(bus, BusState.CONNECTED)
+        return bus
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._bus.__aexit__(None, None, None)
+
+
+async def becomes(bus: Bus, state: BusState) -> None:
+    """Wait until the bus is in this state."""
+    changed = asyncio.Event()
+    bus.listen(lambda _: changed.set())
+    async with asyncio.timeout(WAIT_SECONDS):
+        while bus.state is not state:
+            changed.clear()
+            await changed.wait()
+
+
+def messages(count: int, start: int = 0) -> list[OutgoingMessage]:
+    return [
+        OutgoingMessage(subject="events.test", message_id=f"i:1:{number}", data=str(number).encode())
+        for number in range(start, start + count)
+    ]
+
+
+async def stored(server: NatsServer) -> list[bytes]:
+    """What the stream holds, in its order, as another client sees it."""
+    client = await nats.connect(server.url)
+    try:
+        stream = client.jetstream()
+        state = (await stream.stream_info(STREAM.name)).state
+        found = [await stream.get_msg(STREAM.name, seq=seq) for seq in range(state.first_seq, state.last_seq + 1)]
+        return [message.data or b"" for message in found]
+    finally:
+        await client.close()
+
+
+# --- connection ---------------------------------------------------------------------------------------------------
+async def test_start_does_not_wait_for_a_server_that_is_away(server: NatsServer, section: NatsSection) -> None:
+    server.stop()
+    began = time.monotonic()
+    async with Bus(section, "test") as bus:
+        assert bus.state is BusState.CONNECTING
+        outcome = await bus.publish_window(messages(3))
+        assert outcome.acked == 0
+        assert isinstance(outcome.failure, UnavailableError)
+        with pytest.raises(UnavailableError, match="away"):
+            await bus.ensure_stream(STREAM)
+    assert time.monotonic() - began < section.timeout_seconds
+
+
+async def test_a_server_that_appears_later_is_used(server: NatsServer, section: NatsSection) -> None:
+    server.stop()
+    async with Bus(section, "test") as bus:
+        server.start()
+        await becomes(bus, BusState.CONNECTED)
+        await bus.ensure_stream(STREAM)
+        assert (await bus.publish_window(messages(3))).acked == 3
+
+
+async def test_an_outage_is_noticed_and_the_connection_comes_back(bus: Bus, server: NatsServer) -> None:
+    seen: list[BusState] = []
+    bus.listen(seen.append)
+    server.kill()
+    await becomes(bus, BusState.AWAY)
+    server.start()
+    await becomes(bus, BusState.CONNECTED)
+    assert seen == [BusState.AWAY, BusState.CONNECTED]
+
+
+async def test_leaving_while_the_server_is_away_is_clean(server: NatsServer, section: NatsSection) -> None:
+    async with connected(section) as bus:
+        server.kill()
+        await becomes(bus, BusState.AWAY)
+    assert bus.state is BusState.CLOSED
+
+
+def test_an_address_that_is_none_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match="nats.url"):
+        Bus(NatsSection(url="nats://host:no-port"), "test")
+
+
+def test_errors_and_logs_never_show_the_password() -> None:
+    bus = Bus(NatsSection(url="nats://user:hidden@host:4222"), "test")
+    assert "hidden" not in repr(vars(bus)["_server"])
+
+
+# --- streams ------------------------------------------------------------------------------------------------------
+async def test_messages_are_stored_in_order_through_several_windows(bus: Bus, server: NatsServer) -> None:
+    await bus.ensure_stream(STREAM)
+    count = 2 * WINDOW_MESSAGES + 10
+    assert await bus.publish_window(messages(count)) == await bus.publish_window(messages(count))
+    assert await stored(server) == [message.data for message in messages(count)]
+
+
+async def test_a_changed_limit_is_applied_to_an_existing_stream(bus: Bus, section: NatsSection) -> None:
+    await bus.ensure_stream(STREAM)
+    smaller = StreamSpec(name=STREAM.name, subjects=STREAM.subjects, max_bytes=1 << 20)
+    async with connected(section) as other:
+        await other.ensure_stream(smaller)
+        assert (await other.publish_window(messages(1))).failure is None
+
+
+async def test_a_message_larger_than_the_server_takes_is_named_as_such(bus: Bus) -> None:
+    await bus.ensure_stream(STREAM)
+    large = OutgoingMessage(subject="events.test", message_id="large", data=bytes(9 << 20))
+    outcome = await bus.publish_window([*messages(2), large, *messages(2, start=2)])
+    assert outcome.acked == 2
+    assert isinstance(outcome.failure, FrameTooLargeError)
+
+
+async def test_a_killed_server_loses_and_doubles_nothing_with_resending(bus: Bus, server: NatsServer) -> None:
+    await bus.ensure_stream(STREAM)
+    total = 3_000
+    acked = 0
+    killed = False
+    async with asyncio.timeout(WAIT_SECONDS):
+        while acked < total:
+            if acked >= total // 3 and not killed:
+                killed = True
+                publishing = asyncio.create_task(bus.publish_window(messages(total - acked, start=acked)))
+                await asyncio.sleep(0)
+                server.kill()
+                server.start()
+                outcome = await publishing
+            else:
+                outcome = await bus.publish_window(messages(min(500, total - acked), start=acked))
+            acked += outcome.acked
+            if outcome.failure is not None:
+                await becomes(bus, BusState.CONNECTED)
+                await bus.ensure_stream(STREAM)
+    found = await stored(server)
+    assert killed
+    assert sorted(found, key=int) == [message.data for message in messages(total)]
+
+
+async def test_a_frozen_server_costs_one_timeout_and_no_more(bus: Bus, server: NatsServer) -> None:
+    await bus.ensure_stream(STREAM)
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        outcome = await bus.publish_window(messages(10))
+        assert outcome.acked == 0
+        assert isinstance(outcome.failure, DeadlineExceededError)
+        assert time.monotonic() - began < 2.0
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    assert (await bus.publish_window(messages(10))).acked == 10
+    assert await stored(server) == [message.data for message in messages(10)]
+
+
+async def test_a_server_that_came_back_empty_gets_its_stream_again(bus: Bus, server: NatsServer) -> None:
+    await bus.ensure_stream(STREAM)
+    await restart_empty(bus, server)
+    outcome = await bus.publish_window(messages(5))
+    assert outcome.acked == 0
+    assert isinstance(outcome.failure, UnavailableError)
+    await bus.ensure_stream(STREAM)
+    assert (await bus.publish_window(messages(5))).acked == 5
+
+
+async def restart_empty(bus: Bus, server: NatsServer) -> None:
+    server.kill()
+    await becomes(bus, BusState.AWAY)
+    shutil.rmtree(server.data_folder / "jetstream")
+    server.start()
+    await becomes(bus, BusState.CONNECTED)
+
+
+# --- records ------------------------------------------------------------------------------------------------------
+async def test_records_are_written_only_over_the_revision_named(bus: Bus) -> None:
+    assert await bus.read_record(BUCKET, "a") == await bus.read_record(BUCKET, "a")
+    first = await bus.write_record(BUCKET, "a", b"1", 0)
+    with pytest.raises(RevisionConflictError):
+        await bus.write_record(BUCKET, "a", b"2", 0)
+    second = await bus.write_record(BUCKET, "a", b"2", first)
+    with pytest.raises(RevisionConflictError):
+        await bus.delete_record(BUCKET, "a", first)
+    await bus.delete_record(BUCKET, "a", second)
+    gone = await bus.read_record(BUCKET, "a")
+    assert gone.value is None
+    await bus.write_record(BUCKET, "a", b"3", gone.revision)
+    assert [record.value for record in await bus.list_records(BUCKET)] == [b"3"]
+
+
+async def test_an_expired_record_reads_as_none_and_can_be_written_again(bus: Bus) -> None:
+    await bus.write_record(BUCKET, "a", b"1", 0)
+    record = await eventually(lambda: bus.read_record(BUCKET, "a"), lambda found: found.value is None)
+    assert await bus.list_records(BUCKET) == ()
+    await bus.write_record(BUCKET, "a", b"2", record.revision)
+    assert (await bus.read_record(BUCKET, "a")).value == b"2"
+
+
+async def test_a_bucket_made_with_other_settings_is_used_as_it_is(bus: Bus, section: NatsSection) -> None:
+    await bus.write_record(BUCKET, "a", b"1", 0)
+    async with connected(section) as other:
+        record = await other.read_record(BucketSpec(name=BUCKET.name, ttl_seconds=60.0), "a")
+        assert record.value == b"1"
+
+
+async def eventually(read: Callable[[], Awaitable[Value]], holds: Callable[[Value], bool]) -> Value:
+    """Ask the server again and again until its answer holds; time passes there, not here."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not holds(value := await read()):
+            await asyncio.sleep(0.02)
+    return value
+
+
+# --- leases -------------------------------------------------------------------------------------------------------
+KEY = "default.node-a"
+
+
+def record(*, folder: str = "f1", epoch: int = 5, engines: tuple[str, ...] = ()) -> InstanceRecord:
+    return InstanceRecord(instance="node-a", folder=folder, epoch=epoch, api_url="http://127.0.0.1:1", engines=engines)
+
+
+class Holder:
+    """A lease with its task, and the states it went through."""
+
+    def __init__(self, bus: Bus, section: NatsSection, mine: InstanceRecord) -> None:
+        self.states: list[LeaseState] = []
+        self.details: list[str] = []
+        self._changed = asyncio.Event()
+        self.lease = InstanceLease(bus, section, KEY, mine, self._note)
+
+    def _note(self, state: LeaseState, detail: str) -> None:
+        self.states.append(state)
+        self.details.append(detail)
+        self._changed.set()
+
+    async def becomes(self, state: LeaseState) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while self.lease.state is not state:
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def __aenter__(self) -> "Holder":
+        self._task = asyncio.create_task(self.lease.run())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+
+async def test_a_lease_is_seen_by_others_and_outlives_its_time_to_live(bus: Bus, section: NatsSection) -> None:
+    async with Holder(bus, section, record()) as holder:
+        await holder.becomes(LeaseState.HELD)
+        first = await bus.read_record(BucketSpec(name="instances", ttl_seconds=1.0), KEY)
+        await eventually(
+            lambda: bus.read_record(BucketSpec(name="instances", ttl_seconds=1.0), KEY),
+            lambda found: found.revision >= first.revision + 6,
+        )
+        assert await list_instances(bus, section) == (record(),)
+        assert holder.states == [LeaseState.HELD]
+
+
+async def test_a_changed_record_is_written_at_once(bus: Bus, section: NatsSection) -> None:
+    slow = section.model_copy(update={"lease_tick_seconds": 60.0})
+    async with Holder(bus, slow, record()) as holder:
+        await holder.becomes(LeaseState.HELD)
+        holder.lease.update(record(engines=("e1",)))
+        await eventually(
+            lambda: list_instances(bus, section), lambda found: [item.engines for item in found] == [("e1",)]
+        )
+
+
+async def test_a_released_name_is_free_at_once(bus: Bus, section: NatsSection) -> None:
+    async with Holder(bus, section, record()) as holder:
+        await holder.becomes(LeaseState.HELD)
+    await holder.lease.release()
+    assert await list_instances(bus, section) == ()
+    async with Holder(bus, section, record(folder="f2")) as other:
+        await other.becomes(LeaseState.HELD)
+
+
+async def test_a_name_held_by_another_folder_is_taken_over_only_after_it_expired(
+    bus: Bus, section: NatsSection
+) -> None:
+    async with Holder(bus, section, record()) as holder:
+        await holder.becomes(LeaseState.HELD)
+        async with Holder(bus, section, record(folder="f2", epoch=9)) as other:
+            await other.becomes(LeaseState.TAKEN)
+            assert "f1" in other.details[-1]
+            assert [item.folder for item in await list_instances(bus, section)] == ["f1"]
+            await holder.__aexit__()
+            await other.becomes(LeaseState.HELD)
+    assert [item.folder for item in await list_instances(bus, section)] == ["f2"]
+
+
+async def test_a_later_life_replaces_the_record_of_an_earlier_one(bus: Bus, section: NatsSection) -> None:
+    async with Holder(bus, section, record(epoch=5)) as earlier:
+        await earlier.becomes(LeaseState.HELD)
+    async with Holder(bus, section, record(epoch=6)) as later:
+        await later.becomes(LeaseState.HELD)
+        assert [item.epoch for item in await list_instances(bus, section)] == [6]
+
+
+async def test_a_life_that_finds_a_later_one_of_its_folder_is_fenced(bus: Bus, section: NatsSection) -> None:
+    async with Holder(bus, section, record(epoch=6)) as later:
+        await later.becomes(LeaseState.HELD)
+        async with Holder(bus, section, record(epoch=5)) as earlier:
+            await earlier.becomes(LeaseState.FENCED)
+        assert [item.epoch for item in await list_instances(bus, section)] == [6]
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["server keeps its data", "server comes back empty"])
+async def test_after_an_outage_the_lease_is_made_again_with_the_same_epoch(
+    bus: Bus, server: NatsServer, section: NatsSection, forgets: bool
+) -> None:
+    async with Holder(bus, section, record()) as holder:
+        await holder.becomes(LeaseState.HELD)
+        server.kill()
+        await holder.becomes(LeaseState.AWAY)
+        if forgets:
+            shutil.rmtree(server.data_folder / "jetstream")
+        server.start()
+        await holder.becomes(LeaseState.HELD)
+        assert await list_instances(bus, section) == (record(),)
+        assert holder.states == [LeaseState.HELD, LeaseState.AWAY, LeaseState.HELD]
+
+
+async def test_a_record_that_cannot_be_read_blocks_the_name_and_is_not_listed(bus: Bus, section: NatsSection) -> None:
+    bucket = BucketSpec(name="instances", ttl_seconds=1.0)
+    await bus.write_record(bucket, KEY, b"not json", 0)
+    assert await list_instances(bus, section) == ()
+    async with Holder(bus, section, record()) as holder:
+        await holder.becomes(LeaseState.TAKEN)
+        await holder.becomes(LeaseState.HELD)
+
+
+async def test_listing_while_the_server_is_away_is_unavailable_never_empty(
+    bus: Bus, server: NatsServer, section: NatsSection
+) -> None:
+    server.kill()
+    await becomes(bus, BusState.AWAY)
+    with pytest.raises(UnavailableError):
+        await list_instances(bus, section)
