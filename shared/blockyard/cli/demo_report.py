@@ -33,6 +33,8 @@ class DemoReport:
     g3_damage: BlockReport | None = None
     g4_damage: BlockReport | None = None
     disk_bytes: int = 0
+    ready: bool = False
+    """Whether everything had started."""
     seconds_to_ready: float = 0.0
     seconds: float = 0.0
     phases: list[PhaseResult] = field(default_factory=list)
@@ -42,6 +44,8 @@ class DemoReport:
     def failures(self) -> list[str]:
         """Expectations that do not hold, one sentence each."""
         found = [f"the run ended early: {self.stopped_by}"] if self.stopped_by else []
+        if not self.ready:
+            return found  # nothing was tried, so nothing else is worth naming
         if self.wrong_bytes:
             found.append(f"an engine was given {self.wrong_bytes} wrong bytes; expected none")
         for tier in ("G2", "G3", "G4"):

@@ -56,7 +56,7 @@ async def run_demo(
         async with asyncio.timeout(limit_seconds):
             display.say("starting NATS, Valkey, SeaweedFS and nodes a and b ...")
             async with Cluster(sizes, given, keep=keep) as cluster:
-                report.seconds_to_ready = time.monotonic() - started
+                report.ready, report.seconds_to_ready = True, time.monotonic() - started
                 display.say(f"ready after {report.seconds_to_ready:.1f} s; run folder {cluster.folder.path}")
                 await ProofRun(plan, cluster, display, report).run()
     except TimeoutError:

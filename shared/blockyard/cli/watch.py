@@ -9,7 +9,6 @@ from typing import Final
 
 from blockyard.cli.cluster import Cluster
 from blockyard.cli.display import Display, RunView
-from blockyard.cli.engine_process import EngineProcess
 from blockyard.cli.node_metrics import NodeFigures, NodeMetrics
 from blockyard.core.errors import ServerStartError
 
@@ -20,12 +19,13 @@ class Watch:
     """Observer of one cluster."""
 
     def __init__(self, cluster: Cluster, display: Display) -> None:
-        """Observe ``cluster``, show it on ``display``."""
+        """Observe the running ``cluster``, show it on ``display``."""
         self._cluster = cluster
         self._display = display
         self._metrics = NodeMetrics(cluster.http)
         self._started = time.monotonic()
-        self._engines: dict[str, EngineProcess] = {}
+        # Kept beyond their end: the display goes on showing what a killed engine had done.
+        self._engines = [node.engine for node in cluster.nodes if node.engine is not None]
 
     async def figures(self) -> dict[str, NodeFigures]:
         """Figures of all nodes now, by node."""
@@ -34,10 +34,7 @@ class Watch:
     async def show_once(self) -> None:
         """Gather and draw."""
         nodes = await self._metrics.read(self._cluster.nodes)
-        for node in self._cluster.nodes:
-            if node.engine is not None:
-                self._engines[node.engine.spec.name] = node.engine
-        engines = tuple((name, engine.latest) for name, engine in self._engines.items())
+        engines = tuple((engine.spec.name, engine.latest) for engine in self._engines)
         view = RunView(time.monotonic() - self._started, nodes, engines, self._cluster.docs)
         self._display.show(view)
 

@@ -11,6 +11,7 @@ from blockyard.cli.engine_events import BlockReport, TierCounts
 def good() -> DemoReport:
     return DemoReport(
         min_verified_blocks=10,
+        ready=True,
         verified=TierCounts(10, 10, 10),
         g4_cross_node_hits=5,
         after_kill_hits=5,

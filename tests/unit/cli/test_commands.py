@@ -1,0 +1,53 @@
+"""Usage of the command: help, wrong settings, signals."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+from typer.testing import CliRunner
+
+from blockyard.cli.main import EXIT_OK, EXIT_USAGE, app
+from blockyard.cli.until_signal import run_until_signal
+from blockyard.core.errors import RunInterruptedError
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["up", "--help"], ["demo", "--help"]])
+def test_help_explains(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == EXIT_OK
+    assert "Usage: blockyard" in result.stdout or "Usage: root" in result.stdout
+
+
+def test_test_only_switch_is_not_advertised() -> None:
+    assert "unsafe" not in CliRunner().invoke(app, ["demo", "--help"]).stdout
+
+
+@pytest.mark.parametrize("command", ["up", "demo"])
+def test_unknown_setting_is_named_with_the_nearest_known_one(command: str) -> None:
+    result = CliRunner().invoke(app, [command], env={"BLOCKYARD_G2__CAPACTY": "1GiB"})
+    assert result.exit_code == EXIT_USAGE
+    assert "BLOCKYARD_G2__CAPACITY" in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_a_run_in_order(number: signal.Signals) -> None:
+    cleaned = []
+
+    async def work() -> None:
+        asyncio.get_running_loop().call_soon(os.kill, os.getpid(), number)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append(number)
+
+    with pytest.raises(RunInterruptedError):
+        run_until_signal(work())
+    assert cleaned == [number]
+
+
+def test_result_of_a_run_comes_back() -> None:
+    async def work() -> int:
+        return 7
+
+    assert run_until_signal(work()) == 7

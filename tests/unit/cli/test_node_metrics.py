@@ -1,0 +1,50 @@
+"""Figures come from the right service, and survive the restart of a service."""
+
+from blockyard.cli.node_metrics import ServiceSamples
+from blockyard.runtime.telemetry import Edge, Metrics
+
+
+def exposition(metrics: Metrics) -> str:
+    return metrics.exposition()[0].decode()
+
+
+def test_counters_are_summed_over_labels_not_asked_for() -> None:
+    metrics = Metrics("test")
+    metrics.lookup_blocks.labels("g2", "hit").inc(3)
+    metrics.lookup_blocks.labels("g3", "hit").inc(4)
+    metrics.lookup_blocks.labels("none", "miss").inc(5)
+    samples = ServiceSamples()
+    samples.update("http://one", exposition(metrics))
+    assert samples.total("lookup_blocks", outcome="hit") == 7
+    assert samples.total("lookup_blocks", outcome="hit", tier="g3") == 4
+    assert samples.total("lookup_blocks") == 12
+
+
+def test_counters_go_on_after_a_restart_and_gauges_do_not() -> None:
+    samples = ServiceSamples()
+    for address, moved, blocks in (("http://one", 10, 5), ("http://one", 12, 6), ("http://two", 3, 2)):
+        metrics = Metrics("test")
+        metrics.moved_bytes.labels(Edge.G2_G3).inc(moved)
+        metrics.blocks.labels("g3", "inactive").set(blocks)
+        samples.update(address, exposition(metrics))
+    assert samples.total("moved_bytes", edge=Edge.G2_G3) == 15
+    assert samples.gauge("blocks", tier="g3") == 2
+
+
+def test_free_rows_are_no_blocks() -> None:
+    metrics = Metrics("test")
+    metrics.blocks.labels("g2", "free").set(100)
+    metrics.blocks.labels("g2", "inactive").set(5)
+    samples = ServiceSamples()
+    samples.update("http://one", exposition(metrics))
+    assert samples.gauge("blocks", tier="g2", without=frozenset({"free"})) == 5
+
+
+def test_mover_is_the_label_of_the_sample_that_is_one() -> None:
+    metrics = Metrics("test")
+    metrics.mover_info.labels("nixl", "probed").set(0)
+    metrics.mover_info.labels("plain", "no io_uring").set(1)
+    samples = ServiceSamples()
+    assert samples.label("mover_info", "mover") == ""
+    samples.update("http://one", exposition(metrics))
+    assert samples.label("mover_info", "mover") == "plain"
