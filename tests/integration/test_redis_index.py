@@ -1,0 +1,167 @@
+"""The prefix index adapter keeps its contract on a real server, and names the failures of dead and odd ones."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from blockyard.cli.embedded.valkey import ValkeyServer
+from blockyard.core.clock import SystemClock
+from blockyard.core.errors import ConfigurationError, DeadlineExceededError, UnavailableError
+from blockyard.testing.prefix_index_conformance import (
+    BUILDER,
+    IDENTITY,
+    STORE_ID,
+    PrefixIndexTests,
+    content_key,
+    locator,
+)
+from blockyard.tiers.redis_index import IndexState, RedisIndex
+
+
+def connect(url: str, timeout_seconds: float = 2.0, entry_ttl_seconds: int = 3_600) -> RedisIndex:
+    return RedisIndex(url, timeout_seconds=timeout_seconds, entry_ttl_seconds=entry_ttl_seconds, clock=SystemClock())
+
+
+async def raw(url: str, *words: bytes) -> bytes:
+    """One command over a plain connection, so that tests do not look through the adapter."""
+    host, port = url.split("//")[1].split("/")[0].split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    frame = b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+    writer.write(frame)
+    line = await reader.readuntil(b"\r\n")
+    if line.startswith(b"$") and line != b"$-1\r\n":
+        line = (await reader.readexactly(int(line[1:]) + 2))[:-2]
+    writer.close()
+    await writer.wait_closed()
+    return line
+
+
+@pytest.fixture
+async def server(valkey_server: ValkeyServer) -> ValkeyServer:
+    await raw(valkey_server.url, b"FLUSHALL")
+    return valkey_server
+
+
+@pytest.fixture
+async def index(server: ValkeyServer) -> AsyncIterator[RedisIndex]:
+    made = connect(server.url)
+    yield made
+    await made.close()
+
+
+class TestRedisIndex(PrefixIndexTests):
+    pass
+
+
+def entry_key(number: int) -> bytes:
+    return b"{0}b" + IDENTITY[:8] + content_key(number)
+
+
+async def test_an_entry_is_64_bytes_that_expire(index: RedisIndex, server: ValkeyServer) -> None:
+    await index.set_locators(IDENTITY, [(content_key(1), locator(1, 2))])
+    value = await raw(server.url, b"GET", entry_key(1))
+    assert len(value) == 64
+    assert value[:8] == bytes((1, 1, 2, 4)) + (4_352).to_bytes(4, "little")
+    assert value[12:] == bytes(4) + locator(1).pack + bytes(32)
+    assert 0 < int((await raw(server.url, b"TTL", entry_key(1)))[1:]) <= 3_600
+
+
+async def test_claims_of_nodes_survive_locators(index: RedisIndex, server: ValkeyServer) -> None:
+    claims = bytes(range(1, 33))
+    await raw(server.url, b"SET", entry_key(1), bytes(32) + claims)
+    await index.set_locators(IDENTITY, [(content_key(1), locator(1))])
+    assert (await raw(server.url, b"GET", entry_key(1)))[32:] == claims
+    assert await index.drop_locators(IDENTITY, locator(1).pack, [content_key(1)]) == 1
+    left = await raw(server.url, b"GET", entry_key(1))
+    assert left[32:] == claims
+    assert (await index.find(IDENTITY, [content_key(1)])).locators == (None,)
+
+
+async def test_nonsense_in_an_entry_is_no_entry(index: RedisIndex, server: ValkeyServer) -> None:
+    await raw(server.url, b"SET", entry_key(1), b"short")
+    await raw(server.url, b"SET", entry_key(2), b"\xff" * 64)
+    assert (await index.find(IDENTITY, [content_key(1), content_key(2)])).locators == (None, None)
+
+
+async def test_a_state_of_another_version_is_left_alone(index: RedisIndex, server: ValkeyServer) -> None:
+    await raw(server.url, b"SET", b"{0}meta", b"\x07whatever")
+    assert (await index.meta()).state is IndexState.FOREIGN
+    assert not await index.begin_build(STORE_ID, BUILDER, 60)
+
+
+async def test_a_build_that_is_not_renewed_ends(index: RedisIndex, server: ValkeyServer) -> None:
+    await index.begin_build(STORE_ID, BUILDER, 60)
+    await raw(server.url, b"PEXPIRE", b"{0}meta", b"0")
+    assert not await index.renew_build(STORE_ID, BUILDER, 60)
+    assert not await index.finish_build(STORE_ID, BUILDER)
+    assert (await index.meta()).state is IndexState.ABSENT
+
+
+async def test_a_complete_index_does_not_expire(index: RedisIndex, server: ValkeyServer) -> None:
+    await index.begin_build(STORE_ID, BUILDER, 60)
+    await index.finish_build(STORE_ID, BUILDER)
+    assert await raw(server.url, b"TTL", b"{0}meta") == b":-1\r\n"
+
+
+async def test_touch_renews_and_marks(server: ValkeyServer) -> None:
+    index = connect(server.url, entry_ttl_seconds=3_600)
+    await index.set_locators(IDENTITY, [(content_key(1), locator(1))])
+    await raw(server.url, b"EXPIRE", entry_key(1), b"10")
+    await raw(server.url, b"SETRANGE", entry_key(1), b"8", bytes(4))
+    await raw(server.url, b"EXPIRE", entry_key(1), b"10")
+    await index.touch(IDENTITY, [content_key(1)])
+    assert int((await raw(server.url, b"TTL", entry_key(1)))[1:]) > 10
+    assert (await raw(server.url, b"GET", entry_key(1)))[8:12] != bytes(4)
+    await index.close()
+
+
+async def test_a_cancelled_lookup_never_answers_the_next_one(index: RedisIndex) -> None:
+    keys = [content_key(number) for number in range(4_096)]
+    await index.set_locators(IDENTITY, [(key, locator(1, 1)) for key in keys])
+    for _ in range(5):
+        lookup = asyncio.create_task(index.find(IDENTITY, keys))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        lookup.cancel()
+        await asyncio.wait({lookup})
+        assert (await index.find(IDENTITY, [content_key(9_999)])).locators == (None,)
+
+
+async def test_nobody_there_is_unavailable() -> None:
+    index = connect("redis://127.0.0.1:1/0")
+    with pytest.raises(UnavailableError):
+        await index.find(IDENTITY, [content_key(1)])
+    with pytest.raises(UnavailableError):
+        await index.set_locators(IDENTITY, [(content_key(1), locator(1))])
+    await index.close()
+
+
+async def test_a_silent_server_costs_the_timeout_and_no_more() -> None:
+    closing = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await closing.wait()
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as listener:
+        index = connect(f"redis://127.0.0.1:{listener.sockets[0].getsockname()[1]}/0", timeout_seconds=0.1)
+        with pytest.raises(DeadlineExceededError):
+            await index.find(IDENTITY, [content_key(1)])
+        await index.close()
+        closing.set()
+
+
+async def test_recovers_when_the_server_comes_back(server: ValkeyServer, index: RedisIndex) -> None:
+    await index.meta()
+    server.kill()
+    with pytest.raises(UnavailableError):
+        await index.meta()
+    server.start()
+    assert (await index.meta()).state is IndexState.ABSENT
+
+
+def test_a_wrong_url_is_a_wrong_setting() -> None:
+    with pytest.raises(ConfigurationError, match=r"redis\.url"):
+        connect("http://127.0.0.1/")
