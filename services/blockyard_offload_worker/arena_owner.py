@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Final
 
-import structlog
-
 from blockyard.core.errors import ForeignFileError, LayoutMismatchError, NotReadyError
 from blockyard.core.vocabulary import Epoch
+from blockyard.runtime.logs import get_logger
 from blockyard.runtime.settings import NodeSettings, Verification
 from blockyard.tiers.arena import Arena, page_multiple
 from blockyard.wire.worker_channel import ArenaInfo
 
-_log: Final = structlog.get_logger(__name__)
+_log: Final = get_logger(__name__)
 
 
 @unique
@@ -70,24 +69,24 @@ class ArenaOwner:
         return self._arena
 
     @property
-    def exists(self) -> bool:
-        """True from the first attach on."""
-        return self._arena is not None
-
-    @property
     def origin(self) -> ArenaOrigin:
         """How the arena came here; meaningful once it exists."""
         return self._origin
 
     @property
-    def verify(self) -> bool:
-        """Whether reads of the arena compare checksums.
+    def verify_loads(self) -> bool:
+        """Whether loads into engine memory compare checksums.
 
         Always so in an adopted arena: its writer died, perhaps between payload and header.
         """
-        if self._plan.skip_verification:
+        if not self.verify_copies:
             return False
         return self._plan.verification is Verification.ALWAYS or self._origin is ArenaOrigin.ADOPTED
+
+    @property
+    def verify_copies(self) -> bool:
+        """Whether copies between tiers compare checksums: always, outside of tests that prove the checks matter."""
+        return not self._plan.skip_verification
 
     def attach(self, info: ArenaInfo | None, fd: int | None) -> Arena:
         """Own an arena from now on: the one that is here, else the one handed over if it fits, else a new one.

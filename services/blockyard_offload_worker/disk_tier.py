@@ -1,0 +1,137 @@
+"""The local disk of a node (G3): its slab, opened at start, and the mover, opened once the arena is known.
+
+A disk that has no room or fails at start does not stop the node: host memory works on, and stores to disk are answered
+with what is wrong. A file that is not ours does stop it, since going on could destroy somebody's data.
+
+Invariants: the mover is opened once and closed before the slab. Threading: event loop; opening a slab blocks and runs
+in a thread.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from blockyard.core.errors import ForeignFileError, NoSpaceError, NotReadyError, StartupError, StorageError
+from blockyard.core.vocabulary import Epoch, ItemStatus
+from blockyard.runtime.logs import get_logger
+from blockyard.runtime.node_folder import NodeFolder
+from blockyard.runtime.settings import NodeSettings
+from blockyard.tiers.arena import Arena, page_multiple
+from blockyard.tiers.base import Mover, MoverPreference
+from blockyard.tiers.g3_slab.committer import CommitPolicy
+from blockyard.tiers.g3_slab.slab import Slab
+from blockyard.tiers.open_mover import ChosenMover, open_mover
+
+_log: Final = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskPlan:
+    """What the settings ask for."""
+
+    folder: Path
+    slots: int
+    payload_bytes: int
+    preference: MoverPreference
+    policy: CommitPolicy
+
+    @classmethod
+    def of(cls, settings: NodeSettings, node: NodeFolder) -> "DiskPlan":
+        """Plan of a node: as many blocks as fit the capacity of G3, at least one."""
+        payload_bytes = int(settings.node.block_bytes)
+        return cls(
+            folder=node.slabs(settings),
+            slots=max(1, int(settings.g3.capacity) // page_multiple(payload_bytes)),
+            payload_bytes=payload_bytes,
+            preference=MoverPreference(settings.g3.mover.value),
+            policy=CommitPolicy(settings.g3.commit_interval_ms / 1_000, int(settings.g3.commit_bytes)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DiskOutage:
+    """Why there is no disk tier although the settings ask for one."""
+
+    status: ItemStatus
+    """What stores are answered with."""
+    detail: str
+
+
+class DiskTier:
+    """The slab and the mover on it."""
+
+    def __init__(self, slab: Slab, plan: DiskPlan) -> None:
+        """Own ``slab``."""
+        self.slab: Final = slab
+        self._plan = plan
+        self._chosen: ChosenMover | None = None
+
+    @classmethod
+    async def open(cls, plan: DiskPlan, worker_epoch: Epoch) -> "DiskTier | DiskOutage":
+        """Open or make the slab; an outage where the device has no room or fails.
+
+        Raises:
+            StartupError: the slab is in use, is not ours, or holds blocks of another layout.
+        """
+        try:
+            slab = await asyncio.to_thread(
+                Slab.open,
+                plan.folder,
+                plan.slots,
+                plan.payload_bytes,
+                worker_epoch=worker_epoch,
+                policy=plan.policy,
+            )
+        except ForeignFileError as error:
+            raise StartupError(str(error)) from error
+        except StorageError as error:
+            status = ItemStatus.NO_SPACE if isinstance(error, NoSpaceError) else ItemStatus.IO_ERROR
+            _log.error("going on without the disk tier", reason=str(error))
+            return DiskOutage(status, str(error))
+        _log.info(
+            "slab open",
+            slots=slab.slots,
+            ready=slab.scan.ready,
+            damaged=slab.scan.damaged,
+            clean=slab.was_clean,
+            direct=slab.direct,
+            obstacle=slab.direct_obstacle,
+        )
+        return cls(slab, plan)
+
+    @property
+    def mover(self) -> Mover:
+        """The mover.
+
+        Raises:
+            NotReadyError: no arena is bound yet.
+        """
+        if self._chosen is None:
+            raise NotReadyError("there is no mover before the first attach")
+        return self._chosen.mover
+
+    async def bind(self, arena: Arena) -> ChosenMover:
+        """The mover on ``arena``, opened at the first call.
+
+        Raises:
+            ConfigurationError: the settings name a mover that does not work here.
+        """
+        if self._chosen is None:
+            preference, folder = self._plan.preference, self._plan.folder
+            self._chosen = await open_mover(preference, arena, folder=folder, direct=self.slab.direct)
+            _log.info("mover ready", mover=self._chosen.mover.name, reason=self._chosen.reason)
+        return self._chosen
+
+    async def close(self) -> None:
+        """End the mover, commit what waits and mark the slab clean.
+
+        Raises:
+            StorageError: the clean mark could not be written.
+            TransferError: a move never ended.
+        """
+        try:
+            if self._chosen is not None:
+                await self._chosen.mover.close()
+        finally:
+            await self.slab.close()

@@ -1,0 +1,212 @@
+"""The data plane of a node behind the job channel: which part moves the blocks of which kind of job.
+
+::
+
+    G1_G2, G2_G1        copy thread, between engine memory and arena
+    G2_G3, G3_G2        mover, between arena and slab; sources and destinations hashed by the copy thread
+    FREE                headers of arena or slab
+    attach              arena (made, or taken over), then the mover on it
+    inventory           headers of arena or slab
+
+Invariants: no job touches anything before the first attach; a stopping executor lets running jobs end and takes no
+more. Threading: event loop; bytes are touched by the copy thread and the mover's threads only.
+"""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+from blockyard.core.errors import LayoutMismatchError, UnavailableError, UnsupportedOperationError
+from blockyard.core.vocabulary import Epoch, ItemStatus, JobKind, Lane, Tier
+from blockyard.runtime.job_executor import AttachAnswer, JobControl
+from blockyard.tiers.g1_mapping import G1Mapping
+from blockyard.tiers.open_mover import ChosenMover
+from blockyard.wire.worker_channel import Attach, Find, Found, InventoryPage, Job, MapEngine, UnmapEngine
+from blockyard_offload_worker.arena_owner import ArenaOwner
+from blockyard_offload_worker.copy_thread import CopyThread
+from blockyard_offload_worker.disk_tier import DiskOutage, DiskTier
+from blockyard_offload_worker.engine_copies import load_to_engine, store_from_engine
+from blockyard_offload_worker.engine_mappings import EngineMappings
+from blockyard_offload_worker.inventory import SlotTable, list_slots
+from blockyard_offload_worker.job_items import copy_items, free_items
+from blockyard_offload_worker.releases import free_in_arena
+from blockyard_offload_worker.slab_transfers import SlabTransfers
+
+NO_MOVER = "none"
+"""Name of the mover of a node without a disk tier."""
+
+
+class DiskObserver(Protocol):
+    """Who wants to know about the disk: metrics and readiness."""
+
+    def mover_chosen(self, chosen: ChosenMover) -> None:
+        """A mover was opened, or asked for again."""
+        ...
+
+    def disk_used(self, failure: str) -> None:
+        """A job used the slab; ``failure`` says why it serves reads only, and is empty while it works."""
+        ...
+
+
+class OffloadExecutor:
+    """``JobExecutor`` of the offload-worker."""
+
+    def __init__(
+        self,
+        worker_epoch: Epoch,
+        owner: ArenaOwner,
+        copies: CopyThread,
+        mappings: EngineMappings,
+        disk: DiskTier | DiskOutage | None,
+        observer: DiskObserver,
+    ) -> None:
+        """Execute on these parts, which stay the caller's to close.
+
+        Args:
+            worker_epoch: this life of the process.
+            owner: owner of the arena.
+            copies: thread that copies and hashes.
+            mappings: table of engine memories.
+            disk: the disk tier; None where it is switched off.
+            observer: told of the mover and of the state of the disk.
+        """
+        self._worker_epoch = worker_epoch
+        self._owner = owner
+        self._copies = copies
+        self._mappings = mappings
+        self._disk = disk
+        self._observer = observer
+        self._running = 0
+        self._stopping = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    # --- life -----------------------------------------------------------------------------------------------------
+    async def attach(self, attach: Attach, arena_fd: int | None) -> AttachAnswer:
+        """Own an arena (the one handed over, if it fits) and open the mover on it."""
+        arena = self._owner.attach(attach.arena, arena_fd)
+        if not isinstance(self._disk, DiskTier):
+            return AttachAnswer(mover=NO_MOVER, arena=arena.info(), arena_fd=arena.fd)
+        chosen = await self._disk.bind(arena)
+        self._observer.mover_chosen(chosen)
+        slabs = (self._disk.slab.info(),)
+        return AttachAnswer(mover=chosen.mover.name, arena=arena.info(), arena_fd=arena.fd, slabs=slabs)
+
+    async def drain(self) -> None:
+        """Take no more jobs and return when none runs."""
+        self._stopping = True
+        await self._idle.wait()
+
+    # --- engines --------------------------------------------------------------------------------------------------
+    async def map_engine(self, request: MapEngine, kv_fd: int, guard_fd: int) -> None:
+        """Map an engine's memory; both descriptors are closed here, the mapping keeps the memory."""
+        try:
+            mapping = G1Mapping(kv_fd, guard_fd, request.blocks, request.block_bytes, request.stride_bytes)
+        finally:
+            os.close(kv_fd)
+            os.close(guard_fd)
+        self._mappings.add(request.mapping, mapping)
+
+    async def unmap_engine(self, request: UnmapEngine) -> None:
+        """Forget a mapping."""
+        self._mappings.remove(request.mapping)
+
+    # --- jobs -----------------------------------------------------------------------------------------------------
+    async def run(self, job: Job, control: JobControl) -> Sequence[ItemStatus]:
+        """Execute a job: one status per item.
+
+        Raises:
+            LayoutMismatchError: the payload does not fit the slots; nothing was touched.
+            UnsupportedOperationError: this worker does not move blocks that way.
+            UnavailableError: there is no arena yet, or the worker is stopping.
+        """
+        if self._stopping:
+            raise UnavailableError("the offload-worker is stopping")
+        self._running += 1
+        self._idle.clear()
+        try:
+            return await self._dispatch(job, control)
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+
+    async def _dispatch(self, job: Job, control: JobControl) -> Sequence[ItemStatus]:
+        arena = self._owner.arena
+        _check_payload(job, arena.payload_bytes)
+        match job.kind:
+            case JobKind.G1_G2 | JobKind.G2_G1:
+                return await self._move_engine_blocks(job, control)
+            case JobKind.G2_G3 | JobKind.G3_G2:
+                return await self._move_slab_blocks(job, control)
+            case JobKind.FREE if job.free_tier == Tier.G2:
+                return await self._copies.run(job.lane, free_in_arena(job, free_items(job.items), control, arena))
+            case JobKind.FREE:
+                return await self._free_slab_blocks(job, control)
+            case _:
+                raise UnsupportedOperationError("not a job for the offload-worker", kind=job.kind.name)
+
+    async def _move_engine_blocks(self, job: Job, control: JobControl) -> list[ItemStatus]:
+        engine = self._mappings.get(job.mapping)
+        _check_payload(job, engine.block_bytes)
+        items, arena = copy_items(job.items), self._owner.arena
+        if job.kind is JobKind.G1_G2:
+            return await self._copies.run(job.lane, store_from_engine(job, items, control, arena, engine))
+        work = load_to_engine(job, items, control, arena, engine, verify=self._owner.verify_loads)
+        return await self._copies.run(job.lane, work)
+
+    async def _move_slab_blocks(self, job: Job, control: JobControl) -> list[ItemStatus]:
+        if isinstance(self._disk, DiskOutage):
+            return [self._disk.status] * job.items.count
+        transfers = self._slab_transfers()
+        items = copy_items(job.items)
+        try:
+            if job.kind is JobKind.G2_G3:
+                return await transfers.store(job, items, control)
+            return await transfers.load(job, items, control)
+        finally:
+            self._observer.disk_used(transfers.slab.failure)
+
+    async def _free_slab_blocks(self, job: Job, control: JobControl) -> list[ItemStatus]:
+        if isinstance(self._disk, DiskOutage):
+            return [self._disk.status] * job.items.count
+        transfers = self._slab_transfers()
+        try:
+            return await transfers.free(job, free_items(job.items), control)
+        finally:
+            self._observer.disk_used(transfers.slab.failure)
+
+    def _slab_transfers(self) -> SlabTransfers:
+        if not isinstance(self._disk, DiskTier):
+            raise UnsupportedOperationError("the disk tier is switched off", setting="g3.enabled")
+        return SlabTransfers(
+            self._owner.arena, self._disk.slab, self._disk.mover, self._copies, verify=self._owner.verify_copies
+        )
+
+    # --- inventory ------------------------------------------------------------------------------------------------
+    async def inventory(self, tier: Tier, cursor: int, max_records: int, busy: frozenset[int]) -> InventoryPage:
+        """One page of a tier's slots; a tier that is switched off has none."""
+        table = self._table(tier)
+        if table is None:
+            return InventoryPage(worker_epoch=self._worker_epoch, tier=tier, records=b"", cursor=cursor, end=True)
+        page = await self._copies.run(Lane.LOAD, list_slots(table, cursor, max_records, busy))
+        return InventoryPage(
+            worker_epoch=self._worker_epoch, tier=tier, records=page.records, cursor=page.cursor, end=page.end
+        )
+
+    async def find(self, request: Find) -> Found:
+        """Refused: the index of the shared tier belongs to the remote-tier."""
+        raise UnsupportedOperationError("the offload-worker has no shared index", keys=len(request.keys) // 16)
+
+    def _table(self, tier: Tier) -> SlotTable | None:
+        if tier is Tier.G2:
+            return self._owner.arena
+        if tier is Tier.G3:
+            return self._disk.slab if isinstance(self._disk, DiskTier) else None
+        raise UnsupportedOperationError("the offload-worker lists G2 and G3", tier=tier.label)
+
+
+def _check_payload(job: Job, limit: int) -> None:
+    if job.kind is not JobKind.FREE and job.payload_bytes > limit:
+        raise LayoutMismatchError("the payload does not fit", payload_bytes=job.payload_bytes, limit=limit)
