@@ -54,6 +54,7 @@ from blockyard.wire.worker_channel import ArenaInfo
 PAGE_BYTES: Final = 4_096
 _ARENA_MAGIC: Final = b"BYARNA01"
 _FORMAT: Final = 1
+_MOST_SLOTS: Final = (1 << 31) - 1
 _NO_EPOCH: Final = Epoch(0)
 _SUPERBLOCK: Final = struct.Struct("<8sII16sQIIQQQQQ")
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -75,9 +76,9 @@ class ArenaGeometry:
     payload_bytes: int
 
     def __post_init__(self) -> None:
-        """Refuse sizes that hold nothing."""
-        if self.slots < 1 or self.payload_bytes < 1:
-            raise ConfigurationError("an arena holds at least one block", slots=self.slots, payload=self.payload_bytes)
+        """Refuse sizes that hold nothing or that slot indexes cannot name."""
+        if not 1 <= self.slots <= _MOST_SLOTS or self.payload_bytes < 1:
+            raise ConfigurationError("impossible arena size", slots=self.slots, payload=self.payload_bytes)
 
     @property
     def stride_bytes(self) -> int:
