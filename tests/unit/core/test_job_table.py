@@ -1,0 +1,270 @@
+"""Jobs of a block-manager: numbers, states, deadlines, settlement."""
+
+import pytest
+
+from blockyard.core.errors import JobWindowFullError, NotReadyError
+from blockyard.core.job_table import JobAction, JobLimits, JobState, JobTable, JobVerb
+from blockyard.core.jobs import JobId, JobPhase, Refusal
+from blockyard.core.vocabulary import Epoch, JobKind, JobSeq, Lane, WorkerRole
+from blockyard.testing.clock import FakeClock
+
+OW = WorkerRole.OFFLOAD_WORKER
+RT = WorkerRole.REMOTE_TIER
+LIFE = Epoch(50)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def table(clock: FakeClock) -> JobTable:
+    made = JobTable(Epoch(9), clock, JobLimits(unsettled_limit=4, seq_window=8))
+    made.attached(OW, LIFE)
+    return made
+
+
+def plan(table: JobTable, ttl_ms: int = 10_000) -> JobSeq:
+    return table.plan(OW, JobKind.G1_G2, Lane.STORE, ttl_ms)
+
+
+def state(table: JobTable, seq: JobSeq) -> JobState:
+    facts = table.facts(seq)
+    assert facts is not None
+    return facts.state
+
+
+def test_numbers_count_from_one() -> None:
+    table = JobTable(Epoch(1), FakeClock())
+    table.attached(OW, LIFE)
+
+    assert [plan(table) for _ in range(3)] == [1, 2, 3]
+    assert table.settled_below == 1
+
+
+def test_result_settles_exactly_once(table: JobTable) -> None:
+    seq = plan(table)
+    table.sent(seq)
+    table.accepted(seq)
+
+    assert table.settle(seq, LIFE)
+    assert not table.settle(seq, LIFE)
+    assert table.counts.unknown_results == 1
+    assert table.settled_below == 2
+
+
+def test_result_before_the_answer_to_submit_settles(table: JobTable) -> None:
+    seq = plan(table)
+    table.sent(seq)
+
+    assert table.settle(seq, LIFE)
+    table.accepted(seq)
+    assert not table.refused(seq, Refusal.TOMBSTONE)
+    assert len(table) == 0
+
+
+def test_result_of_another_life_of_the_worker_settles_nothing(table: JobTable) -> None:
+    seq = plan(table)
+
+    assert not table.settle(seq, Epoch(LIFE - 1))
+    assert table.counts.foreign_results == 1
+    assert len(table) == 1
+
+
+def test_settled_below_is_the_lowest_open_number(table: JobTable) -> None:
+    first, second, third = plan(table), plan(table), plan(table)
+
+    table.settle(second, LIFE)
+    assert table.settled_below == first
+    table.settle(first, LIFE)
+    assert table.settled_below == third
+
+
+def test_unanswered_submit_is_sent_again_a_few_times_and_then_cancelled(table: JobTable, clock: FakeClock) -> None:
+    seq = plan(table)
+    table.sent(seq)
+    verbs = []
+    for _ in range(6):
+        clock.advance(0.2)
+        for action in table.due(clock.monotonic()):
+            verbs.append(action.verb)
+            if action.verb is JobVerb.RESEND:
+                table.sent(seq)
+
+    assert verbs == [JobVerb.RESEND] * 3 + [JobVerb.CANCEL] * 3
+    assert state(table, seq) is JobState.CANCELLING
+
+
+def test_nothing_is_due_between_periods(table: JobTable, clock: FakeClock) -> None:
+    seq = plan(table)
+    table.sent(seq)
+
+    assert table.due(clock.monotonic()) == []
+    assert table.next_due() == pytest.approx(clock.monotonic() + 0.2)
+    table.accepted(seq)
+    clock.advance(1.0)
+    assert table.due(clock.monotonic()) == []
+
+
+def test_deadline_asks_for_the_end_but_settles_nothing(table: JobTable, clock: FakeClock) -> None:
+    seq = plan(table, ttl_ms=500)
+    table.sent(seq)
+    table.accepted(seq)
+    clock.advance(0.5)
+
+    assert table.due(clock.monotonic()) == [JobAction(JobVerb.CANCEL, seq, OW)]
+    assert len(table) == 1
+    assert table.settle(seq, LIFE)
+
+
+def test_cancelled_job_is_settled_by_the_word_that_it_was_never_seen(table: JobTable, clock: FakeClock) -> None:
+    seq = plan(table)
+    table.sent(seq)
+    table.cancel(seq)
+
+    assert table.due(clock.monotonic()) == [JobAction(JobVerb.CANCEL, seq, OW)]
+    assert not table.state_told(seq, JobPhase.RUNNING)
+    assert not table.state_told(seq, JobPhase.ENDED)
+    assert table.state_told(seq, JobPhase.UNSEEN)
+    assert not table.state_told(seq, JobPhase.UNSEEN)
+
+
+def test_busy_worker_is_asked_again_after_its_time(table: JobTable, clock: FakeClock) -> None:
+    seq = plan(table)
+    table.sent(seq)
+    table.busy(seq, retry_ms=50)
+    clock.advance(0.05)
+
+    assert table.due(clock.monotonic()) == [JobAction(JobVerb.RESEND, seq, OW)]
+
+
+def test_late_busy_does_not_take_back_an_accepted_job(table: JobTable) -> None:
+    seq = plan(table)
+    table.sent(seq)
+    table.accepted(seq)
+    table.busy(seq, retry_ms=50)
+
+    assert state(table, seq) is JobState.ACTIVE
+
+
+@pytest.mark.parametrize("reason", [reason for reason in Refusal if reason is not Refusal.STALE_EPOCH])
+def test_refusal_settles(table: JobTable, reason: Refusal) -> None:
+    seq = plan(table)
+    table.sent(seq)
+
+    assert table.refused(seq, reason)
+    assert not table.refused(seq, reason)
+
+
+def test_refusal_by_a_newer_life_settles_nothing(table: JobTable) -> None:
+    seq = plan(table)
+    table.sent(seq)
+
+    assert not table.refused(seq, Refusal.STALE_EPOCH)
+    assert len(table) == 1
+
+
+def test_higher_epoch_of_the_worker_loses_its_jobs(table: JobTable) -> None:
+    first, second = plan(table), plan(table)
+    table.sent(first)
+
+    assert table.attached(OW, Epoch(LIFE + 1)).jobs == (first, second)
+    assert not table.settle(first, LIFE)
+    assert table.counts.lost == 2
+    assert table.settled_below == 3
+
+
+def test_lower_epoch_of_the_worker_is_refused(table: JobTable) -> None:
+    with pytest.raises(NotReadyError):
+        table.attached(OW, Epoch(LIFE - 1))
+
+
+def test_reconnect_asks_about_every_open_job_at_once(table: JobTable, clock: FakeClock) -> None:
+    sent, active, ending, planned = plan(table), plan(table), plan(table), plan(table)
+    table.sent(sent)
+    table.sent(active)
+    table.accepted(active)
+    table.sent(ending)
+    table.cancel(ending)
+    table.disconnected(OW)
+    clock.advance(1.0)
+    assert table.due(clock.monotonic()) == []
+    assert table.next_due() is None
+
+    assert table.attached(OW, LIFE).jobs == ()
+    assert table.due(clock.monotonic()) == [
+        JobAction(JobVerb.RESEND, sent, OW),
+        JobAction(JobVerb.POLL, active, OW),
+        JobAction(JobVerb.CANCEL, ending, OW),
+    ]
+    assert not table.state_told(active, JobPhase.RUNNING)
+    assert state(table, active) is JobState.ACTIVE
+    assert state(table, planned) is JobState.PLANNED
+
+
+def test_lost_connection_settles_nothing_even_after_the_deadline(table: JobTable, clock: FakeClock) -> None:
+    plan(table, ttl_ms=10)
+    table.disconnected(OW)
+    clock.advance(60.0)
+
+    assert table.due(clock.monotonic()) == []
+    assert len(table) == 1
+
+
+def test_proven_end_of_a_worker_settles_its_jobs(table: JobTable) -> None:
+    seq = plan(table)
+
+    assert table.worker_lost(OW, Epoch(LIFE - 1)).jobs == ()
+    assert table.worker_lost(OW, LIFE).jobs == (seq,)
+    assert not table.can_plan(OW)
+
+
+def test_planning_needs_an_attached_worker(table: JobTable) -> None:
+    with pytest.raises(NotReadyError):
+        table.plan(RT, JobKind.G4_PUT, Lane.STORE, 100)
+    table.disconnected(OW)
+    with pytest.raises(NotReadyError):
+        plan(table)
+
+
+def test_open_jobs_per_worker_are_bounded(table: JobTable) -> None:
+    table.attached(RT, LIFE)
+    for _ in range(4):
+        plan(table)
+
+    assert not table.can_plan(OW)
+    with pytest.raises(JobWindowFullError):
+        plan(table)
+    assert table.plan(RT, JobKind.G4_PUT, Lane.STORE, 100) == 5
+
+
+def test_one_stuck_job_bounds_the_numbers_that_follow(table: JobTable) -> None:
+    plan(table)
+    for _ in range(7):
+        table.settle(plan(table), LIFE)
+
+    with pytest.raises(JobWindowFullError):
+        plan(table)
+
+
+def test_inherited_jobs_end_by_their_result_or_by_their_absence() -> None:
+    table = JobTable(Epoch(9), FakeClock())
+    first, second, third = (JobId(Epoch(8), JobSeq(seq)) for seq in (1, 2, 3))
+    table.attached(OW, LIFE, [first, second, third])
+
+    assert table.settle_inherited(second, LIFE)
+    assert not table.settle_inherited(second, LIFE)
+    assert not table.settle_inherited(first, Epoch(LIFE + 1))
+    assert table.attached(OW, LIFE, [third]).inherited == (first,)
+    assert table.inherited(OW) == [third]
+    assert table.attached(OW, Epoch(LIFE + 1)).inherited == (third,)
+
+
+def test_unsettled_jobs_are_listed_per_worker(table: JobTable) -> None:
+    table.attached(RT, LIFE)
+    first = plan(table)
+    other = table.plan(RT, JobKind.G4_GET, Lane.LOAD, 100)
+
+    assert table.unsettled(OW) == [first]
+    assert table.unsettled(RT) == [other]
