@@ -19,7 +19,7 @@ from blockyard.tiers.g3_slab.committer import CommitPolicy, Committer
 from blockyard.tiers.g3_slab.layout import SlabGeometry
 from blockyard.tiers.g3_slab.slab import Slab, StoreItem
 from blockyard.tiers.g3_slab.slab_folder import format_slab
-from blockyard.tiers.g3_slab.slab_opening import open_pages
+from blockyard.tiers.g3_slab.slab_opening import OpenedSlab, open_pages
 
 OWNER = bytes(range(16))
 _NAME = "slab in memory"
@@ -110,6 +110,11 @@ def open_stepped(file: MemorySlabFile, policy: CommitPolicy | None = None) -> St
     return SteppedSlab(Slab(opened, committer), committer, file)
 
 
+def after_restart(file: MemorySlabFile) -> OpenedSlab:
+    """What a restarted worker finds in ``file``."""
+    return open_pages(file, _NAME, Epoch(3))
+
+
 def block_for(slab: Slab, arena: Arena, seed: int, arena_slot: int, slot: int, generation: int) -> StoreItem:
     """Put the bytes of block ``seed`` into an arena slot and say where to store them."""
     payload = arena.payload(arena_slot)
@@ -120,7 +125,7 @@ def block_for(slab: Slab, arena: Arena, seed: int, arena_slot: int, slot: int, g
 
 def broken_promises(file: MemorySlabFile) -> list[int]:
     """Slots whose header in ``file`` is valid and whose payload is not the one it vouches for."""
-    opened = open_pages(file, _NAME, Epoch(3))
+    opened = after_restart(file)
     geometry = opened.superblock.geometry
     region, broken = geometry.region(file), []
     payload = np.empty(geometry.stride_bytes, np.uint8)

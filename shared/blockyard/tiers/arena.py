@@ -102,7 +102,6 @@ class Arena:
 
     def __init__(self, fd: int, arena_id: bytes, creator_epoch: Epoch, geometry: ArenaGeometry) -> None:
         """Map ``fd``; use ``create`` or ``adopt`` instead."""
-        self._fd = fd
         self.arena_id: Final = arena_id
         self.creator_epoch: Final = creator_epoch
         self.geometry: Final = geometry
@@ -113,6 +112,8 @@ class Arena:
         )
         self._words = self._headers.reshape(-1).data.cast("Q")
         self._payloads: ByteArray = memory[start:].reshape(geometry.slots, geometry.stride_bytes)
+        # Last: an arena whose mapping failed does not own the descriptor.
+        self._fd = fd
 
     @classmethod
     def create(cls, slots: int, payload_bytes: int, *, creator_epoch: Epoch = _NO_EPOCH) -> Self:
