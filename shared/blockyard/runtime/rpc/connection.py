@@ -41,6 +41,7 @@ class Connection:
         on_end: EndCallback,
         *,
         on_drained: Callable[[], None] | None = None,
+        last_words: Callable[[BlockyardError], bytes] | None = None,
         max_queued_bytes: int = MAX_QUEUED_BYTES,
     ) -> None:
         """Take over a connected non-blocking socket and start reading.
@@ -50,6 +51,7 @@ class Connection:
             on_frame: called per frame; owns the descriptors passed to it. A ``BlockyardError`` it raises ends the
                 connection with that error.
             on_end: called once, with the reason, when the connection has ended.
+            last_words: frame to send before the connection is closed because of what the peer sent.
             on_drained: called when nothing waits for the peer any more.
             max_queued_bytes: how much may wait for a peer that does not read.
         """
@@ -59,6 +61,7 @@ class Connection:
         self._on_frame = on_frame
         self._on_end = on_end
         self._on_drained = on_drained
+        self._last_words = last_words
         self._max_queued_bytes = max_queued_bytes
         self._received = FrameBuffer()
         self._scratch = memoryview(bytearray(READ_BYTES))
@@ -157,7 +160,7 @@ class Connection:
             return
         self._received.append(self._scratch[:size], _descriptors_of(ancillary))
         if flags & socket.MSG_CTRUNC:
-            self.close(MalformedFrameError("too many descriptors in one message", limit=MAX_DESCRIPTORS))
+            self.refuse(MalformedFrameError("too many descriptors in one message", limit=MAX_DESCRIPTORS))
         elif size == 0:
             self.close(PeerClosedError("the peer closed the connection"))
         else:
@@ -171,9 +174,16 @@ class Connection:
                     return
                 self._on_frame(*taken)
         except BlockyardError as error:
-            self.close(error)
+            self.refuse(error)
 
     # --- end ----------------------------------------------------------------------------------------------------
+    def refuse(self, error: BlockyardError) -> None:
+        """Close, telling the peer why if it reads."""
+        # Only if nothing waits: behind other data it could be cut in the middle.
+        if self._last_words is not None and self._end is None and not self._queue:
+            self._write(memoryview(self._last_words(error)), ())
+        self.close(error)
+
     def close(self, reason: BlockyardError | None = None) -> None:
         """End the connection and report ``reason``; what is queued is dropped. Idempotent."""
         if self._end is not None:

@@ -15,6 +15,7 @@ Threading: one event loop, no other thread.
 
 import asyncio
 import errno
+import functools
 import logging
 import socket
 from collections.abc import Awaitable, Callable
@@ -170,7 +171,8 @@ class RpcServer(Generic[RequestT, ReplyT]):
         session.started()
         task = self._group.create_task(self._handle(session, frame.call, request, descriptors))
         self._handlers.add(task)
-        task.add_done_callback(self._handlers.discard)
+        # Not at the end of the task: one that is cancelled before its first step never gets there.
+        task.add_done_callback(functools.partial(self._handled, session, descriptors))
 
     async def _handle(self, session: RpcSession, call: int, request: RequestT, descriptors: list[int]) -> None:
         try:
@@ -180,6 +182,8 @@ class RpcServer(Generic[RequestT, ReplyT]):
         else:
             reply, attached = result if isinstance(result, tuple) else (result, [])
             session.answer(call, reply, attached)
-        finally:
-            close_descriptors(descriptors)
-            session.finished()
+
+    def _handled(self, session: RpcSession, descriptors: list[int], task: asyncio.Task[None]) -> None:
+        self._handlers.discard(task)
+        close_descriptors(descriptors)
+        session.finished()

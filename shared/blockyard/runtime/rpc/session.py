@@ -52,7 +52,12 @@ class RpcSession:
         self._in_flight = 0
         self._max_in_flight = max_in_flight
         self._connection = Connection(
-            peer, self._received, self._ended, on_drained=self._regulate, max_queued_bytes=max_queued_bytes
+            peer,
+            self._received,
+            self._ended,
+            on_drained=self._regulate,
+            last_words=lambda error: encode_frame(FrameKind.ERROR, 0, problem_of(error)),
+            max_queued_bytes=max_queued_bytes,
         )
 
     @property
@@ -73,12 +78,10 @@ class RpcSession:
 
     def close(self, reason: BlockyardError | None = None) -> None:
         """End the session, telling the peer ``reason`` if it reads. Idempotent."""
-        if self._connection.ended is not None:
-            return
-        if reason is not None:
-            with contextlib.suppress(UnavailableError):
-                self._connection.send(encode_frame(FrameKind.ERROR, 0, problem_of(reason)))
-        self._connection.close(reason)
+        if reason is None:
+            self._connection.close()
+        else:
+            self._connection.refuse(reason)
 
     # --- for the server -----------------------------------------------------------------------------------------
     def started(self) -> None:
