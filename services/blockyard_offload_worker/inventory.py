@@ -11,10 +11,14 @@ few slots per step, so that a listing does not hold up loads.
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from blockyard.tiers.header import HeaderReading, HeaderState, inventory_record, with_state
+from blockyard.core.vocabulary import DIGEST_BYTES, ROOT_KEY, BlockId, ChainDigest, IdentityDigest
+from blockyard.tiers.checksum import CHECKSUM_BYTES
+from blockyard.tiers.header import NO_FILE, HeaderReading, HeaderState, SlotHeader, inventory_record, pack_header
 from blockyard_offload_worker.copy_thread import Work
 
 _SLOTS_PER_STEP: Final = 256
+_NO_IDENTITY: Final = IdentityDigest(bytes(DIGEST_BYTES))
+_NO_DIGEST: Final = ChainDigest(bytes(DIGEST_BYTES))
 
 
 class SlotTable(Protocol):
@@ -53,7 +57,7 @@ def list_slots(table: SlotTable, cursor: int, max_records: int, busy: frozenset[
         for _ in range(min(_SLOTS_PER_STEP, table.slots - slot)):
             if len(records) == max_records:
                 break
-            record = None if slot in busy else _record(table.read(slot))
+            record = None if slot in busy else _record(slot, table.read(slot))
             if record is not None:
                 records.append(record)
             slot += 1
@@ -61,9 +65,23 @@ def list_slots(table: SlotTable, cursor: int, max_records: int, busy: frozenset[
     return SlotListing(b"".join(records), slot, end=slot >= table.slots)
 
 
-def _record(reading: HeaderReading) -> bytes | None:
-    if reading.generation == 0 and not reading.verdict.is_block:
+def _record(slot: int, reading: HeaderReading) -> bytes | None:
+    if reading.verdict.is_block:
+        return inventory_record(reading.record)
+    if reading.generation == 0:
         return None
-    if reading.verdict.is_damaged:
-        return inventory_record(with_state(reading.record, reading.generation, HeaderState.BAD))
-    return inventory_record(reading.record)
+    # Made anew: a slot whose first write never ended does not even know its own index yet.
+    state = HeaderState.BAD if reading.verdict.is_damaged else HeaderState(reading.verdict)
+    vacant = SlotHeader(
+        generation=reading.generation,
+        state=state,
+        slot=BlockId(slot),
+        identity=_NO_IDENTITY,
+        digest=_NO_DIGEST,
+        parent=ROOT_KEY,
+        position=0,
+        payload_bytes=0,
+        checksum=bytes(CHECKSUM_BYTES),
+        file_id=NO_FILE,
+    )
+    return inventory_record(pack_header(vacant))

@@ -1,0 +1,90 @@
+"""Where the arena comes from."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import ByteSize
+
+from blockyard.core.errors import NotReadyError
+from blockyard.core.vocabulary import Epoch
+from blockyard.runtime.settings import G2Section, NodeSection, NodeSettings, UnsafeSection, Verification
+from blockyard.tiers.arena import Arena
+from blockyard.wire.worker_channel import ArenaInfo
+from blockyard_offload_worker.arena_owner import ArenaOrigin, ArenaOwner, ArenaPlan
+
+SIZE = 8_192
+PLAN = ArenaPlan(4, SIZE, Verification.ALWAYS, skip_verification=False)
+LAZY = ArenaPlan(4, SIZE, Verification.OFF, skip_verification=False)
+
+
+@pytest.fixture
+def owner() -> Iterator[ArenaOwner]:
+    owner = ArenaOwner(PLAN, Epoch(3))
+    yield owner
+    owner.close()
+
+
+def handed_over(slots: int = 4, payload_bytes: int = SIZE) -> tuple[ArenaInfo, int]:
+    with Arena.create(slots, payload_bytes) as arena:
+        return arena.info(), os.dup(arena.fd)
+
+
+def test_there_is_no_arena_before_the_first_attach(owner: ArenaOwner) -> None:
+    with pytest.raises(NotReadyError):
+        _ = owner.arena
+
+
+def test_the_first_attach_makes_an_arena_and_the_second_keeps_it(owner: ArenaOwner) -> None:
+    made = owner.attach(None, None)
+    assert (made.slots, made.payload_bytes, made.creator_epoch) == (4, SIZE, 3)
+    info, fd = handed_over()
+    assert owner.attach(info, fd) is made
+    assert owner.origin is ArenaOrigin.CREATED
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+def test_an_arena_that_fits_is_taken_over(owner: ArenaOwner) -> None:
+    info, fd = handed_over()
+    assert owner.attach(info, fd).arena_id == info.arena
+    assert owner.origin is ArenaOrigin.ADOPTED
+
+
+def test_an_arena_of_other_sizes_is_replaced(owner: ArenaOwner) -> None:
+    info, fd = handed_over(slots=8)
+    arena = owner.attach(info, fd)
+    assert (arena.slots, owner.origin) == (4, ArenaOrigin.CREATED)
+    assert arena.arena_id != info.arena
+
+
+def test_a_descriptor_that_is_no_arena_is_replaced_and_closed(owner: ArenaOwner) -> None:
+    info, fd = handed_over()
+    os.close(fd)
+    fd = os.memfd_create("nothing")
+    inode = os.fstat(fd).st_ino
+    assert owner.attach(info, fd).slots == 4
+    assert inode not in {path.stat().st_ino for path in Path("/proc/self/fd").iterdir() if path.exists()}
+
+
+def test_reads_of_an_adopted_arena_are_always_verified() -> None:
+    created, adopted = ArenaOwner(LAZY, Epoch(1)), ArenaOwner(LAZY, Epoch(1))
+    created.attach(None, None)
+    adopted.attach(*handed_over())
+    assert (created.verify_loads, adopted.verify_loads) == (False, True)
+    assert created.verify_copies
+    created.close()
+    adopted.close()
+
+
+def test_the_plan_fills_the_capacity_with_whole_blocks() -> None:
+    settings = NodeSettings(
+        node=NodeSection(block_bytes=ByteSize(SIZE)),
+        g2=G2Section(capacity=ByteSize(3 * SIZE + 1)),
+        unsafe=UnsafeSection(),
+    )
+    assert ArenaPlan.of(settings).slots == 3
+    skipping = settings.model_copy(update={"unsafe": UnsafeSection(skip_verification=True)})
+    blind = ArenaOwner(ArenaPlan.of(skipping), Epoch(1))
+    assert (blind.verify_loads, blind.verify_copies) == (False, False)
