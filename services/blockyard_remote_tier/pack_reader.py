@@ -57,6 +57,8 @@ class _Reading:
     status: dict[int, ItemStatus] = field(default_factory=dict)
     begun: set[int] = field(default_factory=set)
     """Items whose slots carry this grant already: a second reading goes on with it."""
+    gone: bool = False
+    """The store does not have the object."""
 
     def settle(self, items: Iterable[PackItem], status: ItemStatus) -> None:
         self.status.update((item.item, status) for item in items)
@@ -128,9 +130,9 @@ class PackReader:
             reading.settle(items, ItemStatus.TIMEOUT)
         except (ObjectNotFoundError, AccessDeniedError) as error:
             # Servers that may not list their bucket answer "denied" for a missing object.
-            gone = await self._opened.is_there(deadline)
-            reading.settle(items, ItemStatus.NOT_FOUND if gone else ItemStatus.UNKNOWN)
-            _log.warning("pack not found", pack=work.pack.hex(), believed=gone, reason=str(error))
+            reading.gone = await self._opened.is_there(deadline)
+            reading.settle(items, ItemStatus.NOT_FOUND if reading.gone else ItemStatus.UNKNOWN)
+            _log.warning("pack not found", pack=work.pack.hex(), believed=reading.gone, reason=str(error))
         except BlockyardError as error:
             reading.settle(items, status_of(error))
             _log.warning("pack not read", pack=work.pack.hex(), reason=str(error))
@@ -138,7 +140,7 @@ class PackReader:
             data = np.frombuffer(found.data, np.uint8)
             await self._copies.run(lambda: self._place(reading, items, data, start))
 
-    # --- slots (copy thread) ------------------------------------------------------------------------------------------
+    # --- slots (copy thread) -----------------------------------------------------------------------------------------
     def _place(self, reading: _Reading, items: Sequence[PackItem], data: ByteArray, start: int) -> None:
         stride = reading.work.stride_bytes
         for item in items:
@@ -193,7 +195,7 @@ class PackReader:
             shards=record.shards,
         )
 
-    # --- what proved false --------------------------------------------------------------------------------------------
+    # --- what proved false -------------------------------------------------------------------------------------------
     async def _report_false(self, reading: _Reading) -> None:
         work = reading.work
         damaged = reading.with_status(ItemStatus.CORRUPT)
@@ -205,7 +207,7 @@ class PackReader:
             _log.error("pack is damaged", pack=work.pack.hex(), blocks=len(damaged))
             self._register.condemn(work.pack)
             keys |= await self._keys_in_header(work)
-        if damaged or len(absent) == len(work.items):
+        if damaged or reading.gone:
             keys |= self._register.forget(work.pack)
         if keys:
             await self._writes.write(DropLocators(work.identity, work.pack, tuple(sorted(keys))))

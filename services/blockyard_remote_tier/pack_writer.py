@@ -131,7 +131,7 @@ class PackWriter:
             created_ms=self._clock.wall_ms(),
         )
 
-    # --- sources (copy thread) --------------------------------------------------------------------------------------
+    # --- sources (copy thread) ---------------------------------------------------------------------------------------
     def _assemble(self, arena: Arena, work: PackWork, body: ByteArray, control: JobControl) -> list[ItemStatus]:
         return [
             allowed
@@ -177,7 +177,7 @@ class PackWriter:
             job_seq=work.job_seq,
         )
 
-    # --- object -----------------------------------------------------------------------------------------------------
+    # --- object ------------------------------------------------------------------------------------------------------
     async def _store_object(self, key: str, body: ByteArray, header: PackHeader) -> None:
         for _ in range(_PUT_ROUNDS):
             if await self._store.put_if_absent(key, body.data) is PutOutcome.STORED:

@@ -87,7 +87,7 @@ class RemoteTier:
         self._copies = CopyThread()
         self._arenas = ArenaLease()
         self._metrics = metrics
-        self.opened = OpenStore(store, ports.admin, settings.g4.prefix, settings.g4.target_bytes)
+        self.opened = OpenStore(store, ports.admin, settings.g4.prefix, int(settings.g4.target_bytes))
         self.writes = IndexWrites(self._index, metrics.dropped.labels("index-write").inc)
         repair = IndexRepair(store, ports.admin, self._index, settings.g4.prefix)
         self.upkeep = Upkeep(
