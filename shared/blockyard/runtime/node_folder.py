@@ -145,7 +145,11 @@ def replace_file(path: Path, data: bytes) -> None:
     """
     try:
         fresh = _write_aside(path, data)
-        fresh.replace(path)
+        try:
+            fresh.replace(path)
+        except OSError:
+            fresh.unlink()
+            raise
         _sync_folder(path.parent)
     except OSError as error:
         raise _unusable(path, error) from error

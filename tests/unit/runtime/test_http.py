@@ -1,0 +1,137 @@
+"""HTTP pages of a service."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from blockyard.core.errors import StartupError
+from blockyard.runtime.http import Health, Receive, Scope, Send, ServiceHttp
+from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
+from blockyard.runtime.telemetry import Metrics
+
+
+@pytest.fixture
+def health() -> Health:
+    return Health()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ServiceFolder:
+    folder = NodeFolder(tmp_path).service(ServiceName.BLOCK_MANAGER)
+    folder.create()
+    return folder
+
+
+async def mounted(scope: Scope, receive: Receive, send: Send) -> None:
+    body = f"{scope['method']} {scope['path']}".encode()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": body})
+
+
+@pytest.fixture
+async def client(health: Health, folder: ServiceFolder) -> AsyncIterator[httpx.AsyncClient]:
+    async with (
+        ServiceHttp("127.0.0.1", 0, health, Metrics("test"), mounted, folder=folder) as server,
+        httpx.AsyncClient(base_url=server.url) as client,
+    ):
+        yield client
+
+
+async def test_liveness_answers_before_anything_else_works(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/livez")).status_code == 200
+    assert (await client.get("/startupz")).status_code == 503
+    assert (await client.get("/readyz")).status_code == 503
+
+
+async def test_readiness_lists_every_check_and_says_what_is_missing(client: httpx.AsyncClient, health: Health) -> None:
+    health.started = True
+    health.set("worker", ok=True)
+    health.set("nats", ok=False, detail="no connection")
+    answer = await client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json() == {
+        "ready": False,
+        "started": True,
+        "checks": [
+            {"name": "worker", "ok": True, "detail": ""},
+            {"name": "nats", "ok": False, "detail": "no connection"},
+        ],
+    }
+    health.set("nats", ok=True)
+    assert (await client.get("/readyz")).status_code == 200
+    assert (await client.get("/startupz")).status_code == 200
+
+
+async def test_a_service_with_good_checks_is_not_ready_before_it_has_started(health: Health) -> None:
+    health.set("worker", ok=True)
+    assert not health.ready
+    health.started = True
+    assert health.ready
+    health.set("late", ok=False)
+    assert not health.ready
+    health.remove("late")
+    health.remove("late")
+    assert health.ready
+
+
+async def test_metrics_are_served_as_text(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert "blockyard_build_info" in answer.text
+
+
+async def test_head_has_the_length_but_no_body(client: httpx.AsyncClient) -> None:
+    answer = await client.head("/livez")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert int(answer.headers["content-length"]) > 0
+
+
+async def test_own_pages_cannot_be_written(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/readyz")
+    assert answer.status_code == 405
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_other_paths_belong_to_the_mounted_application(client: httpx.AsyncClient) -> None:
+    assert (await client.post("/v1/anything")).text == "POST /v1/anything"
+
+
+async def test_without_an_application_other_paths_are_a_problem(health: Health) -> None:
+    async with (
+        ServiceHttp("127.0.0.1", 0, health, Metrics("test")) as server,
+        httpx.AsyncClient(base_url=server.url) as client,
+    ):
+        answer = await client.get("/nothing")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["status"] == 404
+
+
+async def test_the_address_file_is_there_exactly_while_the_server_answers(
+    health: Health, folder: ServiceFolder
+) -> None:
+    async with ServiceHttp("127.0.0.1", 0, health, Metrics("test"), folder=folder) as server:
+        assert folder.read_http() == server.url
+    assert folder.read_http() is None
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", int(server.url.rsplit(":", 1)[1]))
+
+
+async def test_a_port_in_use_is_a_start_error(health: Health) -> None:
+    async with ServiceHttp("127.0.0.1", 0, health, Metrics("test")) as server:
+        port = int(server.url.rsplit(":", 1)[1])
+        with pytest.raises(StartupError) as caught:
+            async with ServiceHttp("127.0.0.1", port, health, Metrics("test")):
+                pass
+    assert caught.value.fields["port"] == port
+
+
+async def test_an_ipv6_address_is_written_as_a_url_needs_it(health: Health) -> None:
+    async with ServiceHttp("::1", 0, health, Metrics("test")) as server, httpx.AsyncClient() as client:
+        assert server.url.startswith("http://[::1]:")
+        answer = await client.get(f"{server.url}/livez")
+    assert json.loads(answer.content) == {"live": True}

@@ -1,0 +1,62 @@
+"""Metrics: their names are a contract with dashboards."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from blockyard.core.vocabulary import Tier
+from blockyard.runtime.telemetry import Edge, LookupOutcome, Metrics
+
+
+def samples(metrics: Metrics) -> dict[str, float]:
+    text = metrics.exposition()[0].decode()
+    return {
+        f"{sample.name}{sorted(sample.labels.items())}": sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def families(metrics: Metrics) -> set[str]:
+    text = metrics.exposition()[0].decode()
+    return {family.name for family in text_string_to_metric_families(text)}
+
+
+def test_two_processes_in_one_test_do_not_share_counts() -> None:
+    first, second = Metrics("a"), Metrics("b")
+    first.lookups.inc()
+    assert samples(first)["blockyard_lookups_total[]"] == 1
+    assert samples(second)["blockyard_lookups_total[]"] == 0
+
+
+def test_every_own_metric_has_the_prefix_and_every_rate_its_denominator() -> None:
+    names = families(Metrics("a"))
+    own = {name for name in names if not name.startswith("process_")}
+    assert all(name.startswith("blockyard_") for name in own)
+    assert own >= {
+        "blockyard_blocks",
+        "blockyard_capacity_blocks",
+        "blockyard_lookup_blocks",
+        "blockyard_moved_bytes",
+        "blockyard_transfer_seconds",
+        "blockyard_checksum_checks",
+        "blockyard_checksum_failures",
+        "blockyard_jobs",
+        "blockyard_job_items",
+        "blockyard_dropped",
+        "blockyard_events_appended",
+        "blockyard_events_published",
+        "blockyard_events_overwritten",
+        "blockyard_mover_info",
+        "blockyard_dependency_up",
+    }
+
+
+def test_counts_appear_under_their_labels() -> None:
+    metrics = Metrics("block-manager", "1.2.3")
+    metrics.lookup_blocks.labels(Tier.G2.label, LookupOutcome.HIT).inc(3)
+    metrics.moved_bytes.labels(Edge.G2_G3).inc(4_096)
+    metrics.blocks.labels(Tier.G3.label, "free").set(7)
+    found = samples(metrics)
+    assert found["blockyard_lookup_blocks_total[('outcome', 'hit'), ('tier', 'g2')]"] == 3
+    assert found["blockyard_moved_bytes_total[('edge', 'g2_g3')]"] == 4_096
+    assert found["blockyard_blocks[('state', 'free'), ('tier', 'g3')]"] == 7
+    assert found["blockyard_build_info[('service', 'block-manager'), ('version', '1.2.3')]"] == 1
