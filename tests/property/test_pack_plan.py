@@ -47,7 +47,7 @@ def check_plan(plan: PackPlan, stored: set[bytes], planned: set[bytes], held: se
 def test_what_is_stored_stays_closed_under_prefixes(seed: int) -> None:
     chance = random.Random(seed)
     blocks = tree(chance)
-    by_key = {name.key: name for name in blocks}
+    by_key: dict[bytes, BlockName] = {name.key: name for name in blocks}
     planner = PackPlanner(GEOMETRY, max_job_blocks=chance.choice((4, 12, 256)))
     held: set[ContentKey] = set()
     stored: set[bytes] = set()
@@ -81,8 +81,8 @@ def test_what_is_stored_stays_closed_under_prefixes(seed: int) -> None:
                 planner.stored(plan.pack)
             for plan in job[fails_from:]:
                 planner.failed(plan.pack, now)
-        for key in stored:
-            assert by_key[key].parent == ROOT_KEY or by_key[key].parent in stored
+        for name in (by_key[key] for key in stored):
+            assert name.parent == ROOT_KEY or name.parent in stored
     finish(planner, blocks, held, stored, flying)
 
 

@@ -18,66 +18,16 @@ threads that issue the I/O. Does no I/O and does not look into payloads.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum, IntEnum, auto, unique
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic
 
 from blockyard.core.clock import Clock
 from blockyard.core.errors import AttachedElsewhereError, FencedError, KernelError, NotAttachedError, RequestError
 from blockyard.core.job_queue import JobQueue
+from blockyard.core.job_tickets import Admission, AttachKind, Attachment, JobOutcome, JobTicket, Payload
 from blockyard.core.jobs import SEQ_WINDOW, GenerationRule, JobId, JobPhase, Refusal, generation_rule
-from blockyard.core.vocabulary import Epoch, Generation, ItemStatus, JobEnd, JobKind, JobSeq, Lane
+from blockyard.core.vocabulary import Epoch, Generation, ItemStatus, JobEnd, JobSeq, Lane
 
-Payload = TypeVar("Payload")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobTicket(Generic[Payload]):
-    """What the ledger must know of a job, and the job itself, which it only keeps."""
-
-    job: JobId
-    worker_epoch: Epoch
-    kind: JobKind
-    lane: Lane
-    ttl_ms: int
-    items: int
-    payload: Payload
-
-
-@dataclass(frozen=True, slots=True)
-class JobOutcome:
-    """End of a job: one status byte per item."""
-
-    job: JobId
-    end: JobEnd
-    status: bytes
-    index_pending: bool = False
-
-
-@unique
-class Admission(Enum):
-    """Answer to a submit that is not a refusal."""
-
-    QUEUED = auto()
-    KNOWN = auto()
-    """A repeated command: the job is queued, running or ended already."""
-    BUSY = auto()
-    """No room; nothing was taken or remembered."""
-
-
-@unique
-class AttachKind(IntEnum):
-    """What an attach means to the jobs that are here."""
-
-    TAKEOVER = 0
-    RECONNECT = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Attachment:
-    """The block-manager that is served."""
-
-    instance: str
-    epoch: Epoch
+__all__ = ["Admission", "AttachKind", "Attachment", "JobLedger", "JobOutcome", "JobTicket"]
 
 
 @dataclass(slots=True)
@@ -239,9 +189,12 @@ class JobLedger(Generic[Payload]):
             self._advance(settled_below)
 
     # --- execution ----------------------------------------------------------------------------------------------
-    def start(self) -> JobTicket[Payload] | None:
-        """Take the next queued job, loads first; it is RUNNING from now on. None where nothing waits."""
-        job = self._queue.pop()
+    def start(self, least: Lane = Lane.STORE) -> JobTicket[Payload] | None:
+        """Take the next queued job, loads first, none less urgent than ``least``; it is RUNNING from now on.
+
+        None where no such job waits.
+        """
+        job = self._queue.pop(least)
         if job is None:
             return None
         entry = self._entries[job]

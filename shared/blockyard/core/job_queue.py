@@ -65,10 +65,10 @@ class JobQueue(Generic[Entry]):
                 return entries[0]
         return None
 
-    def pop(self) -> Entry | None:
-        """Take the most urgent entry; None where the queue is empty."""
-        for entries in self._lanes.values():
-            if entries:
+    def pop(self, least: Lane = Lane.STORE) -> Entry | None:
+        """Take the most urgent entry, if it is of lane ``least`` or more urgent; else None."""
+        for lane, entries in self._lanes.items():
+            if entries and lane <= least:
                 return entries.popleft()
         return None
 

@@ -4,7 +4,7 @@ Every command but attach is refused on a connection that is not the attached one
 jobs of older lives are dropped, running ones get a moment to end and are then named in the answer. Results are pushed
 when a job ends, again every second, and all at once after a re-attach, until they are acknowledged.
 Invariants: what may run, and what must not, is decided by the ``JobLedger``; at most ``concurrency`` jobs run, loads
-first; a mapping is unmapped only when no job that was accepted uses it.
+first, and stores never take the last place.
 Threading: one event loop; permission to issue (``JobControl``) may be asked from any thread.
 """
 
@@ -20,6 +20,7 @@ from typing import Final, Self
 from blockyard.core.clock import Clock, SystemClock
 from blockyard.core.errors import (
     BlockyardError,
+    FencedError,
     NotAttachedError,
     PeerClosedError,
     RequestError,
@@ -28,12 +29,13 @@ from blockyard.core.errors import (
 )
 from blockyard.core.job_ledger import Admission, AttachKind, JobLedger, JobOutcome, JobTicket
 from blockyard.core.jobs import JobId, JobPhase, Refusal, destination_tier
-from blockyard.core.vocabulary import Epoch, ItemStatus, JobKind, JobSeq, Tier, WorkerRole
+from blockyard.core.vocabulary import Epoch, ItemStatus, JobKind, JobSeq, Lane, Tier, WorkerRole
 from blockyard.runtime.job_columns import check_job, destination_slots
 from blockyard.runtime.job_control import LedgerControl
 from blockyard.runtime.job_executor import AttachAnswer, JobControl, JobExecutor, WorkerMeter
 from blockyard.runtime.rpc.server import RpcServer
 from blockyard.runtime.rpc.session import RpcSession
+from blockyard.runtime.worker_mappings import WorkerMappings
 from blockyard.wire import worker_channel as channel
 from blockyard.wire.codec import PROTOCOL_VERSION
 
@@ -71,7 +73,7 @@ class WorkerServer:
             executor: the data plane.
             path: socket of the channel.
             clock: time for deadlines and repeats.
-            concurrency: jobs that run at a time.
+            concurrency: jobs that run at a time, one of which is always a load (where it is more than one).
             attach_grace_seconds: how long a new life of the block-manager waits for running jobs of older ones to end
                 before they are named in its answer.
             meter: told of every job that ended.
@@ -85,10 +87,8 @@ class WorkerServer:
         self._attach_grace_seconds = attach_grace_seconds
         self._meter = meter
         self._session: RpcSession | None = None
-        self._mappings: set[int] = set()
-        self._leaving: set[int] = set()
+        self._mappings = WorkerMappings(executor, self._uses_mapping)
         self._attaching = asyncio.Lock()
-        self._mapping = asyncio.Lock()
         self._changed = asyncio.Condition()
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -135,16 +135,18 @@ class WorkerServer:
             case channel.Cancel():
                 states = self._ledger.cancel(Epoch(request.epoch), request.seqs)
                 self._push_due()
-                await self._notify()
+                await self._jobs_ended()
                 return _job_states(states)
             case channel.Poll():
                 return _job_states(self._ledger.poll(Epoch(request.epoch), request.seqs))
             case channel.Inventory():
                 return await self._inventory(request)
             case channel.MapEngine():
-                return await self._map(request, fds)
+                await self._mappings.add(request, fds)
+                return channel.WorkerDone()
             case channel.UnmapEngine():
-                return await self._unmap(request)
+                await self._mappings.remove(request)
+                return channel.WorkerDone()
             case channel.Find():
                 return await self._executor.find(request)
 
@@ -159,7 +161,7 @@ class WorkerServer:
                 request.instance, epoch, incumbent_connected=self.attached and self._session is not session
             )
             if kind is AttachKind.TAKEOVER:
-                self._take_over(request)
+                self._take_over(request, session)
                 await self._drain(epoch)
             answer = await self._executor.attach(request, fds.pop() if fds else None)
             before, self._session = self._session, session
@@ -189,13 +191,13 @@ class WorkerServer:
             running=running,
         )
 
-    def _take_over(self, request: channel.Attach) -> None:
+    def _take_over(self, request: channel.Attach, session: RpcSession) -> None:
         _log.info("attached by %s in epoch %d", request.instance, request.epoch)
-        self._session = None
-        for mapping in self._mappings:
-            self._leaving.add(mapping)
-            self._spawn(self._release_mapping(channel.UnmapEngine(mapping=mapping)))
-        self._mappings.clear()
+        before, self._session = self._session, None
+        if before is not None and before is not session:
+            before.close(FencedError("a newer life has attached", epoch=request.epoch))
+        for mapping in self._mappings.void():
+            self._spawn(self._mappings.leave(mapping))
 
     async def _drain(self, epoch: Epoch) -> None:
         with contextlib.suppress(TimeoutError):
@@ -212,38 +214,6 @@ class WorkerServer:
                 busy |= destination_slots(ticket.payload)
         records = min(max(request.max_records, 1), MAX_INVENTORY_RECORDS)
         return await self._executor.inventory(tier, request.cursor, records, frozenset(busy))
-
-    # --- engine mappings ----------------------------------------------------------------------------------------
-    async def _map(self, request: channel.MapEngine, fds: list[int]) -> channel.Reply:
-        if len(fds) != 2 or request.mapping < 1:
-            raise RequestError("a mapping has a number and two descriptors", mapping=request.mapping, fds=len(fds))
-        async with self._mapping:
-            async with self._changed:
-                await self._changed.wait_for(lambda: request.mapping not in self._leaving)
-            if request.mapping not in self._mappings:
-                kv_fd, guard_fd = fds
-                fds.clear()
-                await self._executor.map_engine(request, kv_fd, guard_fd)
-                self._mappings.add(request.mapping)
-        return channel.WorkerDone()
-
-    async def _unmap(self, request: channel.UnmapEngine) -> channel.Reply:
-        if request.mapping in self._mappings:
-            self._mappings.discard(request.mapping)
-            self._leaving.add(request.mapping)
-            await self._release_mapping(request)
-        return channel.WorkerDone()
-
-    async def _release_mapping(self, request: channel.UnmapEngine) -> None:
-        async with self._changed:
-            await self._changed.wait_for(
-                lambda: all(ticket.payload.mapping != request.mapping for ticket in self._ledger.live())
-            )
-        try:
-            await self._executor.unmap_engine(request)
-        finally:
-            self._leaving.discard(request.mapping)
-        await self._notify()
 
     # --- jobs ---------------------------------------------------------------------------------------------------
     def _submit(self, request: channel.Submit) -> channel.Reply:
@@ -276,7 +246,12 @@ class WorkerServer:
         return None
 
     def _start_jobs(self) -> None:
-        while self._running < self._concurrency and (ticket := self._ledger.start()) is not None:
+        while self._running < self._concurrency:
+            # A load must not wait for stores: they never take the last place (where there are at least two).
+            last_place = 1 < self._concurrency == self._running + 1
+            ticket = self._ledger.start(Lane.LOAD if last_place else Lane.STORE)
+            if ticket is None:
+                return
             self._running += 1
             self._spawn(self._execute(ticket))
 
@@ -295,7 +270,7 @@ class WorkerServer:
         self._running -= 1
         self._start_jobs()
         self._push_due()
-        await self._notify()
+        await self._jobs_ended()
 
     # --- results ------------------------------------------------------------------------------------------------
     def _push_due(self, everything: bool = False) -> None:
@@ -324,9 +299,13 @@ class WorkerServer:
             self._push_due()
 
     # --- tasks --------------------------------------------------------------------------------------------------
-    async def _notify(self) -> None:
+    async def _jobs_ended(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+        await self._mappings.jobs_changed()
+
+    def _uses_mapping(self, mapping: int) -> bool:
+        return any(ticket.payload.mapping == mapping for ticket in self._ledger.live())
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = self._group.create_task(work)

@@ -16,6 +16,16 @@ def test_loads_leave_before_stores_and_each_lane_in_order_of_arrival() -> None:
     assert [queue.pop() for _ in range(5)] == ["l1", "l2", "s1", "s2", None]
 
 
+def test_entry_that_is_not_urgent_enough_stays() -> None:
+    queue: JobQueue[str] = JobQueue(8)
+    queue.push(Lane.STORE, "s1")
+    assert queue.pop(Lane.LOAD) is None
+    queue.push(Lane.LOAD, "l1")
+
+    assert queue.pop(Lane.LOAD) == "l1"
+    assert queue.pop(Lane.STORE) == "s1"
+
+
 def test_full_queue_drops_its_oldest_store_and_counts_it() -> None:
     queue: JobQueue[str] = JobQueue(2)
     queue.push(Lane.STORE, "s1")

@@ -1,0 +1,88 @@
+"""What the job table says and is told about: states, due messages, bounds, counts.
+
+Threading: values only, but for ``JobCounts``, which its table owns.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum, unique
+
+from blockyard.core.jobs import SEQ_WINDOW, JobId
+from blockyard.core.vocabulary import Epoch, JobKind, JobSeq, Lane, WorkerRole
+
+
+@unique
+class JobState(IntEnum):
+    """State of a job that is not settled."""
+
+    PLANNED = 0
+    """Not sent, or sent and answered with *busy*."""
+    SENT = 1
+    ACTIVE = 2
+    CANCELLING = 3
+    """Its end is wanted; repeated until the worker has said what became of it."""
+
+
+@unique
+class JobVerb(IntEnum):
+    """What the caller has to send now."""
+
+    RESEND = 0
+    """Submit the job again under the same number."""
+    CANCEL = 1
+    POLL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class JobAction:
+    """One message that is due."""
+
+    verb: JobVerb
+    seq: JobSeq
+    role: WorkerRole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLimits:
+    """Bounds and periods."""
+
+    resend_seconds: float = 0.2
+    resend_limit: int = 3
+    unsettled_limit: int = 256
+    """Open jobs per worker."""
+    seq_window: int = SEQ_WINDOW
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What is known about an open job."""
+
+    seq: JobSeq
+    role: WorkerRole
+    worker_epoch: Epoch
+    kind: JobKind
+    lane: Lane
+    state: JobState
+    deadline: float
+    """Monotonic time after which its end is wanted."""
+
+
+@dataclass(slots=True)
+class JobCounts:
+    """What happened, for metrics."""
+
+    planned: int = 0
+    settled: int = 0
+    lost: int = 0
+    unknown_results: int = 0
+    """Results of jobs that are not open: repeated, or of an earlier life. Acknowledged and otherwise ignored."""
+    foreign_results: int = 0
+    """Results of open jobs by another life of the worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostJobs:
+    """Jobs that ended because their worker's life did, or because it no longer knows them."""
+
+    jobs: tuple[JobSeq, ...] = ()
+    inherited: tuple[JobId, ...] = ()
+    """Jobs of earlier lives of this block-manager."""
