@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from blockyard.core.errors import ForeignFileError, NoSpaceError, NotReadyError, StartupError, StorageError
+from blockyard.core.errors import (
+    ConfigurationError,
+    ForeignFileError,
+    NoSpaceError,
+    NotReadyError,
+    StartupError,
+    StorageError,
+)
 from blockyard.core.vocabulary import Epoch, ItemStatus
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.node_folder import NodeFolder
@@ -118,10 +125,20 @@ class DiskTier:
             ConfigurationError: the settings name a mover that does not work here.
         """
         if self._chosen is None:
-            preference, folder = self._plan.preference, self._plan.folder
-            self._chosen = await open_mover(preference, arena, folder=folder, direct=self.slab.direct)
+            self._chosen = await self._open_mover(arena)
             _log.info("mover ready", mover=self._chosen.mover.name, reason=self._chosen.reason)
         return self._chosen
+
+    async def _open_mover(self, arena: Arena) -> ChosenMover:
+        folder, direct = self._plan.folder, self.slab.direct
+        try:
+            return await open_mover(self._plan.preference, arena, folder=folder, direct=direct)
+        except StorageError as error:
+            if self._plan.preference is MoverPreference.NIXL:
+                raise ConfigurationError("NIXL cannot be tried here", setting="g3.mover", reason=str(error)) from error
+            # A disk filled by others has no room for a trial, but the slab has its space since it was made.
+            plain = await open_mover(MoverPreference.PLAIN, arena, folder=folder, direct=direct)
+            return ChosenMover(plain.mover, f"no trial was possible: {error.detail}")
 
     async def close(self) -> None:
         """End the mover, commit what waits and mark the slab clean.

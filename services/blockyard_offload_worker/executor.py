@@ -17,7 +17,7 @@ import os
 from collections.abc import Sequence
 from typing import Protocol
 
-from blockyard.core.errors import LayoutMismatchError, UnavailableError, UnsupportedOperationError
+from blockyard.core.errors import ConfigurationError, LayoutMismatchError, UnavailableError, UnsupportedOperationError
 from blockyard.core.vocabulary import Epoch, ItemStatus, JobKind, Lane, Tier
 from blockyard.runtime.job_executor import AttachAnswer, JobControl
 from blockyard.tiers.g1_mapping import G1Mapping
@@ -88,7 +88,11 @@ class OffloadExecutor:
         arena = self._owner.attach(attach.arena, arena_fd)
         if not isinstance(self._disk, DiskTier):
             return AttachAnswer(mover=NO_MOVER, arena=arena.info(), arena_fd=arena.fd)
-        chosen = await self._disk.bind(arena)
+        try:
+            chosen = await self._disk.bind(arena)
+        except ConfigurationError as error:
+            self._observer.disk_used(str(error))
+            raise
         self._observer.mover_chosen(chosen)
         slabs = (self._disk.slab.info(),)
         return AttachAnswer(mover=chosen.mover.name, arena=arena.info(), arena_fd=arena.fd, slabs=slabs)

@@ -318,3 +318,22 @@ async def test_a_full_disk_costs_the_disk_tier_only(manager: BlockManager, memor
         ready = await worker.page("/readyz")
         assert ready.status_code == 503
         assert [check["name"] for check in ready.json()["checks"] if not check["ok"]] == ["g3"]
+
+
+async def test_the_mover_chosen_for_this_machine_moves_blocks_and_ends_in_order(
+    manager: BlockManager, memory: EngineMemory, folder: Path
+) -> None:
+    worker = Worker(node_settings(folder, G3Section(capacity=ByteSize(SLOTS * SIZE))))
+    worker.start()
+    try:
+        attached = await manager.attach(worker.folder.socket)
+        assert attached.mover in ("nixl-posix-uring", "nixl-posix-aio", "plain")
+        await manager.map(memory)
+        await manager.run(JobKind.G1_G2, *from_engine())
+        assert await manager.run(JobKind.G2_G3, *between_tiers()) == [OK] * 4
+        assert await manager.run(JobKind.G3_G2, *between_tiers(target=8)) == [OK] * 4
+        assert await manager.run(JobKind.G2_G1, *to_engine(8, 4)) == [OK] * 4
+        assert_blocks(memory, 4, NAMES)
+        assert await worker.stop() == 0
+    finally:
+        worker.kill()

@@ -1,0 +1,25 @@
+"""The command line of the service."""
+
+import sys
+
+import pytest
+
+from blockyard_offload_worker.main import main
+
+
+def test_help_says_what_the_service_is_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["blockyard-offload-worker", "--help"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    assert "local disk" in capsys.readouterr().out
+
+
+def test_settings_can_be_checked_without_starting(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["blockyard-offload-worker", "--check-config"])
+    assert main() == 0
+    monkeypatch.setenv("BLOCKYARD_G3__CAPACTY", "1GiB")
+    assert main() == 2
+    assert "BLOCKYARD_G3__CAPACITY" in capsys.readouterr().err
