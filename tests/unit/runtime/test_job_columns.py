@@ -1,0 +1,129 @@
+"""Columns of job messages, and permission asked from another thread."""
+
+import threading
+
+import msgspec
+import pytest
+
+from blockyard.core.errors import RequestError
+from blockyard.core.job_ledger import JobLedger, JobTicket
+from blockyard.core.jobs import JobId
+from blockyard.core.vocabulary import Epoch, Generation, ItemStatus, JobKind, JobSeq, Lane
+from blockyard.runtime.job_columns import MAX_ITEMS, check_job, destination_generations, destination_slots
+from blockyard.runtime.job_control import LedgerControl
+from blockyard.testing.clock import FakeClock
+from blockyard.wire.worker_channel import Items, Job, Pack
+
+
+def packed(width: int, *values: int) -> bytes:
+    return b"".join(value.to_bytes(width, "little") for value in values)
+
+
+ITEMS = Items(
+    count=2,
+    digests=bytes(64),
+    parents=bytes(32),
+    positions=bytes(8),
+    src_index=packed(4, 5, 6),
+    src_generation=packed(8, 1, 1),
+    dst_index=packed(4, 7, 8),
+    dst_generation=packed(8, 3, 1 << 40),
+)
+PACKS = (
+    Pack(pack=bytes(16), first_item=0, count=1, first_position=0, blocks=1, stride_bytes=512),
+    Pack(pack=bytes(16), first_item=1, count=1, first_position=1, blocks=1, stride_bytes=512),
+)
+JOB = Job(
+    epoch=9,
+    seq=1,
+    worker_epoch=50,
+    kind=JobKind.G3_G2,
+    lane=Lane.LOAD,
+    ttl_ms=1_000,
+    identity=bytes(32),
+    payload_bytes=256,
+    items=ITEMS,
+    packs=PACKS,
+    free_tier=2,
+)
+NO_TARGET = msgspec.structs.replace(ITEMS, dst_index=b"", dst_generation=b"")
+SLOTS_ONLY = Items(count=2, digests=b"", parents=b"", positions=b"", dst_index=bytes(8), dst_generation=bytes(16))
+
+
+@pytest.mark.parametrize("kind", JobKind)
+def test_job_with_all_columns_passes_for_every_kind(kind: JobKind) -> None:
+    check_job(msgspec.structs.replace(JOB, kind=kind))
+
+
+def test_columns_that_a_kind_does_not_use_may_be_empty() -> None:
+    check_job(msgspec.structs.replace(JOB, kind=JobKind.G4_PUT, items=NO_TARGET))
+    check_job(msgspec.structs.replace(JOB, kind=JobKind.FREE, items=SLOTS_ONLY))
+
+
+@pytest.mark.parametrize("column", ["digests", "parents", "positions", "src_index", "src_generation", "dst_index"])
+@pytest.mark.parametrize("value", [b"", b"x"])
+def test_missing_or_torn_column_is_named(column: str, value: bytes) -> None:
+    broken = msgspec.structs.replace(JOB, items=msgspec.structs.replace(ITEMS, **{column: value}))
+    with pytest.raises(RequestError) as caught:
+        check_job(broken)
+    assert caught.value.fields["column"] == column
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        msgspec.structs.replace(JOB, items=msgspec.structs.replace(ITEMS, count=0)),
+        msgspec.structs.replace(JOB, items=msgspec.structs.replace(ITEMS, count=MAX_ITEMS + 1)),
+        msgspec.structs.replace(JOB, items=msgspec.structs.replace(ITEMS, count=-1)),
+        msgspec.structs.replace(JOB, payload_bytes=0),
+        msgspec.structs.replace(JOB, kind=JobKind.FREE, free_tier=1),
+        msgspec.structs.replace(JOB, kind=JobKind.G3_G2, items=NO_TARGET),
+        msgspec.structs.replace(JOB, kind=JobKind.G4_GET, packs=()),
+        msgspec.structs.replace(JOB, kind=JobKind.G4_GET, packs=PACKS[:1]),
+        msgspec.structs.replace(JOB, kind=JobKind.G4_PUT, packs=PACKS[::-1]),
+    ],
+)
+def test_job_that_cannot_be_is_refused(broken: Job) -> None:
+    with pytest.raises(RequestError):
+        check_job(broken)
+
+
+def test_destinations_are_numbers() -> None:
+    assert destination_slots(JOB) == {7, 8}
+    assert list(destination_generations(JOB)) == [3, 1 << 40]
+
+
+def test_permission_is_given_in_the_thread_that_issues() -> None:
+    clock = FakeClock()
+    ledger: JobLedger[Job] = JobLedger(Epoch(50), clock)
+    ledger.attach("node", Epoch(9), incumbent_connected=False)
+    ticket = JobTicket(
+        job=JobId(Epoch(9), JobSeq(1)),
+        worker_epoch=Epoch(50),
+        kind=JOB.kind,
+        lane=JOB.lane,
+        ttl_ms=JOB.ttl_ms,
+        items=2,
+        payload=JOB,
+    )
+    ledger.submit(ticket, 1)
+    ledger.start()
+    control = LedgerControl(ledger, ticket, clock)
+    first_asked, taken_over = threading.Event(), threading.Event()
+    answers: list[ItemStatus] = []
+
+    def issue() -> None:
+        answers.append(control.may_issue(0, Generation(2)))
+        first_asked.set()
+        taken_over.wait(5.0)
+        answers.append(control.may_issue(1, Generation(2)))
+
+    thread = threading.Thread(target=issue)
+    thread.start()
+    assert first_asked.wait(5.0)
+    ledger.attach("node", Epoch(10), incumbent_connected=True)
+    taken_over.set()
+    thread.join(5.0)
+
+    assert answers == [ItemStatus.OK, ItemStatus.SKIPPED]
+    assert control.cancelled
