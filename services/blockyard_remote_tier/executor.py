@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from blockyard.core.errors import ForeignFileError, LayoutMismatchError, RequestError, UnsupportedOperationError
+from blockyard.core.errors import BlockyardError, RequestError, UnsupportedOperationError
 from blockyard.core.vocabulary import ItemStatus, JobKind, Tier
 from blockyard.runtime.job_executor import AttachAnswer, JobControl
 from blockyard.tiers.arena import Arena
@@ -53,7 +53,7 @@ class RemoteExecutor:
             raise RequestError("the remote tier needs the arena of its node", instance=attach.instance)
         try:
             arena = Arena.adopt(arena_fd, attach.arena)
-        except (ForeignFileError, LayoutMismatchError):
+        except BlockyardError:
             os.close(arena_fd)
             raise
         self._arenas.replace(arena)

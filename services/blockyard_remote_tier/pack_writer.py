@@ -24,6 +24,7 @@ import numpy as np
 from blockyard.core.clock import Clock
 from blockyard.core.errors import BlockyardError, CorruptBlockError, ObjectNotFoundError, UnavailableError
 from blockyard.core.vocabulary import BlockId, Epoch, ItemStatus, Tier
+from blockyard.runtime.backoff import Backoff
 from blockyard.runtime.job_executor import JobControl
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.telemetry import Edge, Metrics
@@ -39,8 +40,10 @@ from blockyard_remote_tier.index_writes import IndexWrites, SetLocators
 from blockyard_remote_tier.job_items import PackItem, PackWork
 from blockyard_remote_tier.pack_register import PackRegister
 
-_PUT_ROUNDS: Final = 4
+_PUT_ROUNDS: Final = 6
 """Rounds of put, look and replace before somebody else's writing is left alone."""
+_FIRST_PAUSE_SECONDS: Final = 0.02
+_LONGEST_PAUSE_SECONDS: Final = 0.5
 _log: Final = get_logger(__name__)
 
 
@@ -179,6 +182,7 @@ class PackWriter:
 
     # --- object ------------------------------------------------------------------------------------------------------
     async def _store_object(self, key: str, body: ByteArray, header: PackHeader) -> None:
+        backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
         for _ in range(_PUT_ROUNDS):
             if await self._store.put_if_absent(key, body.data) is PutOutcome.STORED:
                 return
@@ -187,6 +191,8 @@ class PackWriter:
                 return
             if present is _Present.WRONG and await self._store.replace(key, body.data, etag) is PutOutcome.STORED:
                 return
+            # Another writer is at work on the same key: most likely it is about to finish what we would adopt.
+            await asyncio.sleep(backoff.next_seconds())
         raise UnavailableError("somebody else keeps writing the object", key=key)
 
     async def _look(self, key: str, header: PackHeader) -> tuple[_Present, str]:

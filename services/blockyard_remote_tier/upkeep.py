@@ -97,24 +97,26 @@ class Upkeep:
 
     async def _check_store(self) -> bool:
         known = self._opened.marker is not None
+        detail, answered = "", True
         try:
             await self._opened.probe()
             self._opened.check_target()
         except BlockyardError as error:
-            return self._report("s3", str(error))
-        if not known:
+            detail, answered = str(error), not isinstance(error, UnavailableError)
+        if not known and self._opened.marker is not None:
             # The index waited for it.
             self.poke()
-        return self._report("s3", "")
+        return self._report("s3", detail, answered)
 
     async def _check_index(self) -> bool:
+        answered = True
         try:
             detail = await self._care_for_index(self._opened.marker)
             if not detail:
                 await self._writes.flush()
         except BlockyardError as error:
-            detail = str(error)
-        return self._report("redis", detail)
+            detail, answered = str(error), not isinstance(error, UnavailableError)
+        return self._report("redis", detail, answered)
 
     async def _care_for_index(self, marker: StoreMarker | None) -> str:
         """What is wrong with the index; empty where nothing is."""
@@ -138,7 +140,7 @@ class Upkeep:
             raise UnavailableError("another process took over the building of the index")
         _log.info("index rebuilt from the store", packs=report.packs, blocks=report.blocks, foreign=report.foreign)
 
-    def _report(self, server: str, detail: str) -> bool:
+    def _report(self, server: str, detail: str, answered: bool) -> bool:
         self._health.set(server, not detail, detail)
-        self._metrics.dependency_up.labels(server).set(0 if detail else 1)
+        self._metrics.dependency_up.labels(server).set(answered)
         return not detail

@@ -17,6 +17,7 @@ from blockyard.tiers.object_store import StoreCredentials, StoreEndpoint
 
 _SERVER: Final = "s3"
 _CONNECT_SECONDS: Final = 2.0
+_UNNAMED_REGION: Final = "us-east-1"
 _PAGE_KEYS: Final = 1_000
 _ALREADY_THERE: Final = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
 
@@ -63,7 +64,7 @@ class S3BucketAdmin:
         """Create the bucket unless it exists."""
         try:
             async with self._client() as client:
-                await client.create_bucket(Bucket=self._endpoint.bucket)
+                await client.create_bucket(Bucket=self._endpoint.bucket, **self._location())
         except ClientError as error:
             if error.response["Error"]["Code"] not in _ALREADY_THERE:
                 raise self._translate(error) from None
@@ -84,6 +85,12 @@ class S3BucketAdmin:
             raise self._translate(error) from None
         except (BotoCoreError, OSError) as error:
             raise UnavailableError(str(error), server=_SERVER) from None
+
+    def _location(self) -> dict[str, dict[str, str]]:
+        # The first region of S3 is the only one that must not be named.
+        if self._endpoint.region == _UNNAMED_REGION:
+            return {}
+        return {"CreateBucketConfiguration": {"LocationConstraint": self._endpoint.region}}
 
     def _client(self) -> Any:
         # The SDK ships no types; what comes back is checked by the conformance suite on a real server.
