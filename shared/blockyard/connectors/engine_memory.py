@@ -1,11 +1,12 @@
 """Engine memory in shared pages: the KV blocks of one rank (G1) and a guard word per block.
 
-Both are anonymous memory files whose descriptors are handed to the node with ``Hello``. A guard word is raised
+Both are anonymous memory files of sealed size whose descriptors are handed to the node with ``Hello``. A guard word is raised
 *before* its block is reallocated, rewritten or freed; whoever copies a block compares the word before and after, so
 bytes of a reused block are never stored under an old name.
 Invariants: guards only rise. Threading: one owner thread; readers in other processes see single aligned 8-byte words.
 """
 
+import fcntl
 import mmap
 import os
 from collections.abc import Sequence
@@ -74,6 +75,8 @@ class EngineMemory:
 
 
 def _memory_file(name: str, size: int) -> int:
-    descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, size)
+    # A node maps this memory: shrinking it would kill the node's worker at its next access.
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return descriptor

@@ -33,3 +33,10 @@ def test_closing_releases_the_descriptors() -> None:
     for descriptor in (memory.kv_fd, memory.guard_fd):
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)
+
+
+def test_nobody_can_shrink_memory_that_a_node_maps() -> None:
+    with EngineMemory(1, 4_096) as memory:
+        for descriptor in (memory.kv_fd, memory.guard_fd):
+            with pytest.raises(PermissionError):
+                os.ftruncate(descriptor, 0)
