@@ -43,24 +43,27 @@ asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
 """
 
 
-def durable_turns(worker: "subprocess.Popen[str]") -> dict[int, int]:
-    """Per slot the last generation that the worker called durable before it was killed."""
-    assert worker.stdout is not None
+def durable_before_a_kill(folder: Path) -> dict[int, int]:
+    """Run a worker, kill it; per slot the last generation that it had called durable."""
+    arguments = [sys.executable, "-c", WORKER, str(folder), str(BLOCKS), str(PAYLOAD)]
     turns: dict[int, int] = {}
-    for count, line in enumerate(worker.stdout):
-        slot, turn, status = line.split()
-        assert status == "OK"
-        turns[int(slot)] = int(turn)
-        if count == ENOUGH:
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as worker:
+        try:
+            assert worker.stdout is not None
+            for count, line in enumerate(worker.stdout):
+                slot, turn, status = line.split()
+                assert status == "OK"
+                turns[int(slot)] = int(turn)
+                if count == ENOUGH:
+                    worker.kill()
+        finally:
             worker.kill()
-    worker.wait(timeout=30)
+    assert len(turns) > 8
     return turns
 
 
 async def test_what_was_durable_is_there_after_a_kill(tmp_path: Path) -> None:
-    arguments = [sys.executable, "-c", WORKER, str(tmp_path), str(BLOCKS), str(PAYLOAD)]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as worker:
-        turns = await asyncio.to_thread(durable_turns, worker)
+    turns = await asyncio.to_thread(durable_before_a_kill, tmp_path)
     slab = await asyncio.to_thread(Slab.open, tmp_path, BLOCKS, PAYLOAD, worker_epoch=Epoch(2))
     assert not slab.was_clean
     with Arena.create(BLOCKS, PAYLOAD) as arena:
