@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import nats
 import pytest
+from pydantic import SecretStr
 
 from blockyard.cli.embedded.nats import NatsServer
 from blockyard.cli.run_folder import RunFolder
@@ -45,7 +46,7 @@ def server(run_folder: RunFolder) -> Iterator[NatsServer]:
 
 @pytest.fixture
 def section(server: NatsServer) -> NatsSection:
-    return NatsSection(url=server.url, timeout_seconds=1.0, lease_ttl_seconds=1.0, lease_tick_seconds=0.2)
+    return NatsSection(url=SecretStr(server.url), timeout_seconds=1.0, lease_ttl_seconds=1.0, lease_tick_seconds=0.2)
 
 
 @pytest.fixture
@@ -140,12 +141,13 @@ async def test_leaving_while_the_server_is_away_is_clean(server: NatsServer, sec
 
 def test_an_address_that_is_none_is_refused_by_name() -> None:
     with pytest.raises(ConfigurationError, match="nats.url"):
-        Bus(NatsSection(url="nats://host:no-port"), "test")
+        Bus(NatsSection(url=SecretStr("nats://host:no-port")), "test")
 
 
 def test_errors_and_logs_never_show_the_password() -> None:
-    bus = Bus(NatsSection(url="nats://user:hidden@host:4222"), "test")
-    assert "hidden" not in repr(vars(bus)["_server"])
+    section = NatsSection(url=SecretStr("nats://user:hidden@host:4222"))
+    assert "hidden" not in repr(section)
+    assert "hidden" not in repr(vars(Bus(section, "test")))
 
 
 # --- streams ------------------------------------------------------------------------------------------------------

@@ -11,10 +11,19 @@ import os
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import yaml
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from blockyard.core.errors import ConfigurationError
 
@@ -103,11 +112,18 @@ class G4Section(_Section):
 class NatsSection(_Section):
     """Event bus."""
 
-    url: str = "nats://127.0.0.1:4222"
+    url: SecretStr = SecretStr("nats://127.0.0.1:4222")
+    """Address, with user and password if the server wants them."""
     timeout_seconds: float = Field(default=2.0, gt=0)
     lease_ttl_seconds: float = Field(default=10.0, ge=1)
     lease_tick_seconds: float = Field(default=3.0, gt=0)
     stream_max_bytes: ByteSize = ByteSize(256 << 20)
+
+    @model_validator(mode="after")
+    def _renewed_in_time(self) -> Self:
+        if self.lease_tick_seconds >= self.lease_ttl_seconds:
+            raise ValueError("lease_tick_seconds must be shorter than lease_ttl_seconds")
+        return self
 
 
 class RedisSection(_Section):
@@ -208,20 +224,28 @@ def environment_of(settings: NodeSettings) -> dict[str, str]:
 
 def _from_file(path: str) -> dict[str, Any]:
     try:
-        tree = yaml.safe_load(Path(path).read_text()) or {}
+        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
     except OSError as error:
-        raise ConfigurationError("cannot read the settings file", file=path, reason=str(error)) from error
-    except yaml.YAMLError as error:
-        raise ConfigurationError("the settings file is not YAML", file=path, reason=str(error)) from error
+        raise ConfigurationError("cannot read the settings file", file=path, reason=str(error.strerror)) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        # Where, not what: the text of the error shows the line, and the line may hold a secret.
+        mark = getattr(error, "problem_mark", None)
+        where = {"line": mark.line + 1, "column": mark.column + 1} if mark is not None else {}
+        raise ConfigurationError("the settings file is not YAML in UTF-8", file=path, **where) from None
     if not isinstance(tree, dict):
         raise ConfigurationError("the settings file must hold a map", file=path)
+    sections: dict[str, Any] = {}
     for section, body in tree.items():
         _refuse_unknown((section,), str(section))
+        if body is None:
+            # A section whose lines are all commented out.
+            continue
         if not isinstance(body, dict):
             raise ConfigurationError("a section must hold a map", key=str(section))
         for name in body:
             _refuse_unknown((section, name), f"{section}.{name}")
-    return tree
+        sections[section] = dict(body)
+    return sections
 
 
 def _from_env(env: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str, str]]:
@@ -241,20 +265,21 @@ def _known_paths() -> set[tuple[str, ...]]:
 
 def _refuse_unknown(path: tuple[str, ...], name: str) -> None:
     known = _known_paths()
-    if path in known and not (name.startswith(ENV_PREFIX) and len(path) == 1):
-        return
     from_env = name.startswith(ENV_PREFIX)
+    if path in known and not (from_env and len(path) == 1):
+        return
+    # Compared without the prefix, which would make everything look alike.
     spelled = {
-        (f"{ENV_PREFIX}{ENV_SEPARATOR.join(item)}".upper() if from_env else ".".join(item)): item
+        ENV_SEPARATOR.join(item).upper() if from_env else ".".join(item): item
         for item in known
         if len(item) == 2 or not from_env
     }
-    near = difflib.get_close_matches(name, spelled, n=1, cutoff=0.5)
-    hint = {"nearest": near[0]} if near else {}
+    near = difflib.get_close_matches(name.removeprefix(ENV_PREFIX), spelled, n=1, cutoff=0.5)
+    hint = {"nearest": (ENV_PREFIX if from_env else "") + near[0]} if near else {}
     raise ConfigurationError("unknown setting", key=name, **hint)
 
 
 def _configuration_error(error: ValidationError) -> ConfigurationError:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
-    return ConfigurationError(f"wrong value: {first['msg']}", key=key)
+    return ConfigurationError(f"wrong value: {first['msg'].removeprefix('Value error, ')}", key=key)

@@ -1,0 +1,185 @@
+"""Settings: where they come from, what is refused, and what is never shown."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from blockyard.core.errors import ConfigurationError
+from blockyard.runtime.settings import MoverChoice, NodeSettings, environment_of, load_settings
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "node.yaml"
+
+
+def from_file(file: Path, text: str, **environ: str) -> NodeSettings:
+    file.write_text(text)
+    return load_settings({"BLOCKYARD_CONFIG": str(file), **environ})
+
+
+def refused(environ: dict[str, str]) -> ConfigurationError:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(environ)
+    return caught.value
+
+
+# --- sources ------------------------------------------------------------------------------------------------------
+def test_without_anything_set_the_defaults_hold() -> None:
+    assert load_settings({}) == NodeSettings()
+    assert load_settings({"PATH": "/bin", "BLOCKYARD_CONFIG": ""}) == NodeSettings()
+
+
+def test_sizes_switches_and_choices_are_read_from_text() -> None:
+    settings = load_settings(
+        {"BLOCKYARD_G3__CAPACITY": "64GiB", "BLOCKYARD_G3__ENABLED": "false", "BLOCKYARD_G3__MOVER": "plain"}
+    )
+    assert settings.g3.capacity == 64 << 30
+    assert settings.g3.enabled is False
+    assert settings.g3.mover is MoverChoice.PLAIN
+
+
+def test_the_environment_wins_over_the_file_and_the_file_over_defaults(file: Path) -> None:
+    text = "g3: {capacity: 1GiB, enabled: false}\nnode: {name: from-file}\n"
+    settings = from_file(file, text, BLOCKYARD_G3__CAPACITY="2GiB")
+    assert (settings.g3.capacity, settings.g3.enabled, settings.node.name) == (2 << 30, False, "from-file")
+    assert settings.g2 == NodeSettings().g2
+
+
+def test_a_section_with_nothing_in_it_keeps_its_defaults(file: Path) -> None:
+    settings = from_file(file, "g3:\n  # capacity: 1GiB\nnode:\n", BLOCKYARD_NODE__NAME="x")
+    assert settings.g3 == NodeSettings().g3
+    assert settings.node.name == "x"
+
+
+def test_an_empty_file_is_no_error(file: Path) -> None:
+    assert from_file(file, "") == NodeSettings()
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        NodeSettings().node.name = "other"
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("BLOCKYARD_G3__CAPACTY", "BLOCKYARD_G3__CAPACITY"),
+        ("BLOCKYARD_NODE_FOLDER", "BLOCKYARD_NODE__FOLDER"),
+        ("BLOCKYARD_NODES__FOLDER", "BLOCKYARD_NODE__FOLDER"),
+        ("BLOCKYARD_NODE__FOLDER__X", "BLOCKYARD_NODE__FOLDER"),
+        ("BLOCKYARD_REDIS", "BLOCKYARD_REDIS__URL"),
+        ("BLOCKYARD_ZZZZZ", None),
+        ("BLOCKYARD_", None),
+    ],
+)
+def test_an_unknown_variable_is_refused_and_the_nearest_named(name: str, nearest: str | None) -> None:
+    assert refused({name: "1"}).fields == {"key": name} | ({"nearest": nearest} if nearest else {})
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "nearest"),
+    [
+        ("g3: {capactiy: 1GiB}", "g3.capactiy", "g3.capacity"),
+        ("g33: {}", "g33", "g3"),
+        ("reddis: {}", "reddis", "redis"),
+        ("g4: {acces_key: x}", "g4.acces_key", "g4.access_key"),
+        ("1: {}", "1", None),
+    ],
+)
+def test_an_unknown_key_in_the_file_is_refused_and_the_nearest_named(
+    file: Path, text: str, key: str, nearest: str | None
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        from_file(file, text)
+    assert caught.value.fields == {"key": key} | ({"nearest": nearest} if nearest else {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "key"),
+    [
+        ("BLOCKYARD_G2__CAPACITY", "much", "g2.capacity"),
+        ("BLOCKYARD_G2__CAPACITY", "-1", "g2.capacity"),
+        ("BLOCKYARD_NODE__BLOCK_BYTES", "1KiB", "node.block_bytes"),
+        ("BLOCKYARD_NODE__BLOCK_BYTES", "5000", "node.block_bytes"),
+        ("BLOCKYARD_NODE__NAME", "Not.A.Name", "node.name"),
+        ("BLOCKYARD_G3__MOVER", "plan", "g3.mover"),
+        ("BLOCKYARD_HTTP__BLOCK_MANAGER_PORT", "70000", "http.block_manager_port"),
+        ("BLOCKYARD_NATS__LEASE_TICK_SECONDS", "10", "nats"),
+    ],
+)
+def test_a_wrong_value_names_its_key(name: str, value: str, key: str) -> None:
+    assert refused({name: value}).fields == {"key": key}
+
+
+@pytest.mark.parametrize(
+    "text", ["- a list", "just text", "g3: [1]", "g3: 7", "a: [", "g3: !!python/object:os.system {}"]
+)
+def test_a_file_that_is_no_settings_file_is_refused(file: Path, text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        from_file(file, text)
+
+
+def test_a_missing_or_binary_file_is_named(file: Path) -> None:
+    assert refused({"BLOCKYARD_CONFIG": str(file)}).fields["file"] == str(file)
+    file.write_bytes(b"\xff\xfe\x00")
+    assert refused({"BLOCKYARD_CONFIG": str(file)}).fields["file"] == str(file)
+
+
+# --- secrets ------------------------------------------------------------------------------------------------------
+SECRETS = {
+    "BLOCKYARD_G4__ACCESS_KEY": "hush-access",
+    "BLOCKYARD_G4__SECRET_KEY": "hush-secret",
+    "BLOCKYARD_REDIS__URL": "redis://:hush-redis@host",
+    "BLOCKYARD_NATS__URL": "nats://user:hush-nats@host",
+}
+
+
+def test_secrets_never_show() -> None:
+    settings = load_settings(SECRETS)
+    for shown in (repr(settings), str(settings), str(settings.model_dump()), settings.model_dump_json()):
+        assert "hush" not in shown
+
+
+@pytest.mark.parametrize(
+    "text", ["g4: {secret_key: hush, oops", "g4: {secret_key: [hush]}", "g4: {secret_key: hush, region: [1]}"]
+)
+def test_errors_do_not_show_the_secret_beside_them(file: Path, text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        from_file(file, text)
+    assert "hush" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# --- for child processes ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        SECRETS,
+        {
+            "BLOCKYARD_NODE__FOLDER": "/state",
+            "BLOCKYARD_G3__FOLDER": "/disk",
+            "BLOCKYARD_G3__MOVER": "nixl",
+            "BLOCKYARD_G3__CAPACITY": "1.5GiB",
+            "BLOCKYARD_G3__ENABLED": "no",
+            "BLOCKYARD_G4__TAIL_IDLE_SECONDS": "0.25",
+            "BLOCKYARD_HTTP__HOST": "::1",
+            "BLOCKYARD_LOG__JSON_LINES": "yes",
+            "BLOCKYARD_UNSAFE__SKIP_VERIFICATION": "true",
+        },
+    ],
+    ids=["nothing set", "secrets", "every kind of value"],
+)
+def test_a_child_process_reads_what_its_parent_had(environ: dict[str, str]) -> None:
+    settings = load_settings(environ)
+    again = environment_of(settings)
+    assert set(again) == set(environ)
+    assert load_settings(again) == settings
+
+
+def test_an_optional_value_set_to_nothing_is_left_out_for_a_child() -> None:
+    settings = NodeSettings.model_validate({"g3": {"folder": None}})
+    assert environment_of(settings) == {}

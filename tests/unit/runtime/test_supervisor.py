@@ -1,0 +1,270 @@
+"""How a service starts, stops, crashes, and what it says."""
+
+import asyncio
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from blockyard.core.errors import ConfigurationError, OutOfBlocksError
+from blockyard.runtime import supervisor
+from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
+from blockyard.runtime.process_life import ProcessLife, holder_of
+from blockyard.runtime.supervisor import Main, ServiceContext, run_service
+from blockyard.testing.clock import FakeClock
+
+NAME = ServiceName.REMOTE_TIER
+WAIT_SECONDS = 10.0
+
+
+@pytest.fixture(autouse=True)
+def restored_logging() -> Iterator[None]:
+    """Leave the logging of the test run as it was."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServiceFolder:
+    """State folder of the service under test, set as its user would."""
+    for name in [name for name in os.environ if name.startswith("BLOCKYARD_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("BLOCKYARD_NODE__FOLDER", str(tmp_path))
+    return NodeFolder(tmp_path).service(NAME)
+
+
+def run(main: Main, *arguments: str) -> int:
+    return run_service(main, NAME, "A service for tests.", arguments)
+
+
+def stop_myself() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def stopping(context: ServiceContext) -> None:
+    stop_myself()
+    await context.stop.wait()
+
+
+async def never(_: ServiceContext) -> None:
+    await asyncio.Event().wait()
+
+
+# --- command line -------------------------------------------------------------------------------------------------
+def test_help_names_the_service_and_where_settings_come_from(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run(never, "--help")
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert "blockyard-remote-tier" in text
+    assert "BLOCKYARD_CONFIG" in text
+
+
+def test_checking_the_configuration_starts_nothing(folder: ServiceFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(never, "--check-config") == 0
+    assert capsys.readouterr().out == "configuration: ok\n"
+    assert not folder.path.exists()
+
+
+def test_a_wrong_setting_is_named_on_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BLOCKYARD_G3__CAPACITY", "much")
+    assert run(never) == 2
+    text = capsys.readouterr().err
+    assert "g3.capacity" in text
+    assert text.count("\n") == 1
+
+
+# --- life ---------------------------------------------------------------------------------------------------------
+def test_a_service_runs_with_lock_and_epoch_until_it_is_told_to_stop(folder: ServiceFolder) -> None:
+    seen: list[ServiceContext] = []
+
+    async def main(context: ServiceContext) -> None:
+        seen.append(context)
+        assert holder_of(context.folder) == os.getpid()
+        await stopping(context)
+
+    assert run(main) == 0
+    (context,) = seen
+    assert (context.service, context.folder) == (NAME, folder)
+    assert int(folder.epoch.read_text()) == context.life.epoch
+    assert holder_of(folder) is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_both_signals_stop_in_order(number: signal.Signals) -> None:
+    async def main(context: ServiceContext) -> None:
+        os.kill(os.getpid(), number)
+        await context.stop.wait()
+
+    assert run(main) == 0
+
+
+def test_the_http_side_is_one_call_away(folder: ServiceFolder) -> None:
+    async def main(context: ServiceContext) -> None:
+        async with context.serve_http(0) as server:
+            assert folder.read_http() == server.url
+            await stopping(context)
+
+    assert run(main) == 0
+    assert folder.read_http() is None
+
+
+def test_a_running_service_is_not_started_twice(folder: ServiceFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    with ProcessLife.acquire(folder, FakeClock()):
+        assert run(never) == 2
+    assert f"pid={os.getpid()}" in capsys.readouterr().err
+
+
+def test_work_beside_main_ends_with_it() -> None:
+    ended: list[str] = []
+
+    async def beside() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("beside")
+
+    async def main(context: ServiceContext) -> None:
+        context.start(beside(), "beside")
+        await asyncio.sleep(0)
+        ended.append("main")
+
+    assert run(main) == 0
+    assert ended == ["main", "beside"]
+
+
+def test_main_that_does_not_stop_is_cancelled_after_the_grace_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "GRACE_SECONDS", 0.01)
+
+    async def main(context: ServiceContext) -> None:
+        stop_myself()
+        await never(context)
+
+    assert run(main) == 0
+
+
+def test_a_second_signal_does_not_wait() -> None:
+    async def main(context: ServiceContext) -> None:
+        await stopping(context)
+        stop_myself()
+        await never(context)
+
+    assert run(main) == 0
+
+
+# --- crashes ------------------------------------------------------------------------------------------------------
+def test_a_crash_of_main_is_logged_with_its_cause(folder: ServiceFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    async def main(_: ServiceContext) -> None:
+        async with asyncio.TaskGroup():
+            raise OutOfBlocksError("nothing left")
+
+    assert run(main) == 1
+    text = capsys.readouterr().err
+    assert "crashed" in text
+    assert "OutOfBlocksError: nothing left" in text
+    assert holder_of(folder) is None
+
+
+def test_a_crash_beside_main_ends_main(capsys: pytest.CaptureFixture[str]) -> None:
+    async def beside() -> None:
+        raise KeyError("beside")
+
+    async def main(context: ServiceContext) -> None:
+        context.start(beside(), "beside")
+        await never(context)
+
+    assert run(main) == 1
+    assert "KeyError: 'beside'" in capsys.readouterr().err
+
+
+def test_a_crash_in_a_callback_of_the_loop_ends_main(capsys: pytest.CaptureFixture[str]) -> None:
+    async def main(context: ServiceContext) -> None:
+        def broken() -> None:
+            raise KeyError("callback")
+
+        asyncio.get_running_loop().call_soon(broken)
+        await never(context)
+
+    assert run(main) == 1
+    assert "KeyError: 'callback'" in capsys.readouterr().err
+
+
+def test_an_error_in_a_task_of_a_library_is_logged_and_counted_only(capsys: pytest.CaptureFixture[str]) -> None:
+    counts: list[float] = []
+
+    async def main(context: ServiceContext) -> None:
+        async def broken() -> None:
+            raise KeyError("library")
+
+        task = asyncio.create_task(broken())
+        await asyncio.wait({task})
+        del task
+        counts.append(
+            context.metrics.registry.get_sample_value("blockyard_unhandled_errors_total", {"place": "loop"}) or 0
+        )
+
+    assert run(main) == 0
+    assert counts == [1]
+    assert "KeyError: 'library'" in capsys.readouterr().err
+
+
+def test_a_wrong_environment_found_by_main_is_a_sentence_and_no_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    async def main(_: ServiceContext) -> None:
+        async with asyncio.TaskGroup():
+            raise ConfigurationError("the bucket does not exist", key="g4.bucket")
+
+    assert run(main) == 2
+    text = capsys.readouterr().err
+    assert "blockyard-remote-tier: the bucket does not exist (key=g4.bucket)" in text
+    assert "Traceback" not in text
+
+
+# --- the process that started it ----------------------------------------------------------------------------------
+_SERVICE = """
+import sys
+from blockyard.runtime.node_folder import ServiceName
+from blockyard.runtime.supervisor import run_service
+async def main(context):
+    print("up", flush=True)
+    await context.stop.wait()
+sys.exit(run_service(main, ServiceName.REMOTE_TIER, "x"))
+"""
+_PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1], *sys.argv[2:]])
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+def test_a_service_ends_with_the_process_that_started_it_if_asked_to(folder: ServiceFolder) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _PARENT, _SERVICE, "--die-with-parent"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        process = os.pidfd_open(pid)
+        try:
+            assert parent.stdout.readline() == b"up\n"
+            parent.kill()
+            parent.wait()
+            ended, _, _ = select.select([process], [], [], WAIT_SECONDS)
+            assert ended
+        finally:
+            os.close(process)
+    assert holder_of(folder) is None
