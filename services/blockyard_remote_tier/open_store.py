@@ -10,8 +10,8 @@ from blockyard.core.errors import (
     BlockyardError,
     ConfigurationError,
     ForeignFileError,
+    NotReadyError,
     ObjectNotFoundError,
-    StorageError,
 )
 from blockyard.core.pack_plan import PackGeometry
 from blockyard.tiers.bucket_admin import BucketAdmin
@@ -81,8 +81,8 @@ class OpenStore:
         """How chains of such blocks are cut into packs in this store.
 
         Raises:
-            StorageError: the store has not answered yet, or was made for packs of another size.
+            NotReadyError: the store has not answered yet.
         """
         if self._marker is None:
-            raise StorageError("the object store has not answered yet", bucket=self.prefix)
+            raise NotReadyError("the object store has not answered yet", server="s3")
         return PackGeometry(payload_bytes, self._marker.target_bytes)

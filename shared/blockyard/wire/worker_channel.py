@@ -221,7 +221,8 @@ class InventoryPage(msgspec.Struct, frozen=True, kw_only=True, tag="inventory_pa
 class Found(msgspec.Struct, frozen=True, kw_only=True, tag="index_found"):
     """Reply to ``Find``: per key an ``Availability`` byte (MISS, G4 or UNKNOWN) and its locator.
 
-    A locator is 32 bytes: pack id 16, index u8, blocks u8, zero u16, stride u32, first position u32, zero u32.
+    A locator is 32 bytes: pack id 16, index u8, blocks u8, zero u16, stride u32, zero u64. The first position of the
+    pack is that of the block minus the index.
     """
 
     availability: bytes
