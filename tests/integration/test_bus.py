@@ -1,4 +1,4 @@
-"""The bus and the lease against a real NATS server, with outages."""
+"""The bus against a real NATS server, with outages."""
 
 import asyncio
 import itertools
@@ -6,8 +6,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import TypeVar
+from collections.abc import AsyncIterator, Iterator
 
 import nats
 import pytest
@@ -24,14 +23,11 @@ from blockyard.core.errors import (
 )
 from blockyard.runtime.bus import WINDOW_MESSAGES, Bus
 from blockyard.runtime.bus_values import BucketSpec, BusState, OutgoingMessage, StreamSpec
-from blockyard.runtime.lease import InstanceLease, LeaseState, list_instances
 from blockyard.runtime.settings import NatsSection
-from blockyard.wire.events import InstanceRecord
+from blockyard.testing.bus_kit import WAIT_SECONDS, becomes, connected_bus, eventually
 
 STREAM = StreamSpec(name="EVENTS", subjects=("events.>",), max_bytes=64 << 20)
 BUCKET = BucketSpec(name="records", ttl_seconds=1.0)
-WAIT_SECONDS = 10.0
-Value = TypeVar("Value")
 _numbers = itertools.count()
 
 
@@ -51,33 +47,8 @@ def section(server: NatsServer) -> NatsSection:
 
 @pytest.fixture
 async def bus(section: NatsSection) -> AsyncIterator[Bus]:
-    async with connected(section) as bus:
+    async with connected_bus(section) as bus:
         yield bus
-
-
-class connected:  # noqa: N801 - reads as a verb at the place of use
-    """A bus that is connected when the body starts."""
-
-    def __init__(self, section: NatsSection) -> None:
-        self._bus = Bus(section, "test")
-
-    async def __aenter__(self) -> Bus:
-        bus = await self._bus.__aenter__()
-        await becomes(bus, BusState.CONNECTED)
-        return bus
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._bus.__aexit__(None, None, None)
-
-
-async def becomes(bus: Bus, state: BusState) -> None:
-    """Wait until the bus is in this state."""
-    changed = asyncio.Event()
-    bus.listen(lambda _: changed.set())
-    async with asyncio.timeout(WAIT_SECONDS):
-        while bus.state is not state:
-            changed.clear()
-            await changed.wait()
 
 
 def messages(count: int, start: int = 0) -> list[OutgoingMessage]:
@@ -133,7 +104,7 @@ async def test_an_outage_is_noticed_and_the_connection_comes_back(bus: Bus, serv
 
 
 async def test_leaving_while_the_server_is_away_is_clean(server: NatsServer, section: NatsSection) -> None:
-    async with connected(section) as bus:
+    async with connected_bus(section) as bus:
         server.kill()
         await becomes(bus, BusState.AWAY)
     assert bus.state is BusState.CLOSED
@@ -161,7 +132,7 @@ async def test_messages_are_stored_in_order_through_several_windows(bus: Bus, se
 async def test_a_changed_limit_is_applied_to_an_existing_stream(bus: Bus, section: NatsSection) -> None:
     await bus.ensure_stream(STREAM)
     smaller = StreamSpec(name=STREAM.name, subjects=STREAM.subjects, max_bytes=1 << 20)
-    async with connected(section) as other:
+    async with connected_bus(section) as other:
         await other.ensure_stream(smaller)
         assert (await other.publish_window(messages(1))).failure is None
 
@@ -258,146 +229,6 @@ async def test_an_expired_record_reads_as_none_and_can_be_written_again(bus: Bus
 
 async def test_a_bucket_made_with_other_settings_is_used_as_it_is(bus: Bus, section: NatsSection) -> None:
     await bus.write_record(BUCKET, "a", b"1", 0)
-    async with connected(section) as other:
+    async with connected_bus(section) as other:
         record = await other.read_record(BucketSpec(name=BUCKET.name, ttl_seconds=60.0), "a")
         assert record.value == b"1"
-
-
-async def eventually(read: Callable[[], Awaitable[Value]], holds: Callable[[Value], bool]) -> Value:
-    """Ask the server again and again until its answer holds; time passes there, not here."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not holds(value := await read()):
-            await asyncio.sleep(0.02)
-    return value
-
-
-# --- leases -------------------------------------------------------------------------------------------------------
-KEY = "default.node-a"
-
-
-def record(*, folder: str = "f1", epoch: int = 5, engines: tuple[str, ...] = ()) -> InstanceRecord:
-    return InstanceRecord(instance="node-a", folder=folder, epoch=epoch, api_url="http://127.0.0.1:1", engines=engines)
-
-
-class Holder:
-    """A lease with its task, and the states it went through."""
-
-    def __init__(self, bus: Bus, section: NatsSection, mine: InstanceRecord) -> None:
-        self.states: list[LeaseState] = []
-        self.details: list[str] = []
-        self._changed = asyncio.Event()
-        self.lease = InstanceLease(bus, section, KEY, mine, self._note)
-
-    def _note(self, state: LeaseState, detail: str) -> None:
-        self.states.append(state)
-        self.details.append(detail)
-        self._changed.set()
-
-    async def becomes(self, state: LeaseState) -> None:
-        async with asyncio.timeout(WAIT_SECONDS):
-            while self.lease.state is not state:
-                self._changed.clear()
-                await self._changed.wait()
-
-    async def __aenter__(self) -> "Holder":
-        self._task = asyncio.create_task(self.lease.run())
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self._task.cancel()
-        await asyncio.wait({self._task})
-
-
-async def test_a_lease_is_seen_by_others_and_outlives_its_time_to_live(bus: Bus, section: NatsSection) -> None:
-    async with Holder(bus, section, record()) as holder:
-        await holder.becomes(LeaseState.HELD)
-        first = await bus.read_record(BucketSpec(name="instances", ttl_seconds=1.0), KEY)
-        await eventually(
-            lambda: bus.read_record(BucketSpec(name="instances", ttl_seconds=1.0), KEY),
-            lambda found: found.revision >= first.revision + 6,
-        )
-        assert await list_instances(bus, section) == (record(),)
-        assert holder.states == [LeaseState.HELD]
-
-
-async def test_a_changed_record_is_written_at_once(bus: Bus, section: NatsSection) -> None:
-    slow = section.model_copy(update={"lease_tick_seconds": 60.0})
-    async with Holder(bus, slow, record()) as holder:
-        await holder.becomes(LeaseState.HELD)
-        holder.lease.update(record(engines=("e1",)))
-        await eventually(
-            lambda: list_instances(bus, section), lambda found: [item.engines for item in found] == [("e1",)]
-        )
-
-
-async def test_a_released_name_is_free_at_once(bus: Bus, section: NatsSection) -> None:
-    async with Holder(bus, section, record()) as holder:
-        await holder.becomes(LeaseState.HELD)
-    await holder.lease.release()
-    assert await list_instances(bus, section) == ()
-    async with Holder(bus, section, record(folder="f2")) as other:
-        await other.becomes(LeaseState.HELD)
-
-
-async def test_a_name_held_by_another_folder_is_taken_over_only_after_it_expired(
-    bus: Bus, section: NatsSection
-) -> None:
-    async with Holder(bus, section, record()) as holder:
-        await holder.becomes(LeaseState.HELD)
-        async with Holder(bus, section, record(folder="f2", epoch=9)) as other:
-            await other.becomes(LeaseState.TAKEN)
-            assert "f1" in other.details[-1]
-            assert [item.folder for item in await list_instances(bus, section)] == ["f1"]
-            await holder.__aexit__()
-            await other.becomes(LeaseState.HELD)
-    assert [item.folder for item in await list_instances(bus, section)] == ["f2"]
-
-
-async def test_a_later_life_replaces_the_record_of_an_earlier_one(bus: Bus, section: NatsSection) -> None:
-    async with Holder(bus, section, record(epoch=5)) as earlier:
-        await earlier.becomes(LeaseState.HELD)
-    async with Holder(bus, section, record(epoch=6)) as later:
-        await later.becomes(LeaseState.HELD)
-        assert [item.epoch for item in await list_instances(bus, section)] == [6]
-
-
-async def test_a_life_that_finds_a_later_one_of_its_folder_is_fenced(bus: Bus, section: NatsSection) -> None:
-    async with Holder(bus, section, record(epoch=6)) as later:
-        await later.becomes(LeaseState.HELD)
-        async with Holder(bus, section, record(epoch=5)) as earlier:
-            await earlier.becomes(LeaseState.FENCED)
-        assert [item.epoch for item in await list_instances(bus, section)] == [6]
-
-
-@pytest.mark.parametrize("forgets", [False, True], ids=["server keeps its data", "server comes back empty"])
-async def test_after_an_outage_the_lease_is_made_again_with_the_same_epoch(
-    bus: Bus, server: NatsServer, section: NatsSection, forgets: bool
-) -> None:
-    async with Holder(bus, section, record()) as holder:
-        await holder.becomes(LeaseState.HELD)
-        server.kill()
-        await holder.becomes(LeaseState.AWAY)
-        if forgets:
-            shutil.rmtree(server.data_folder / "jetstream")
-        server.start()
-        await holder.becomes(LeaseState.HELD)
-        assert await list_instances(bus, section) == (record(),)
-        assert holder.states == [LeaseState.HELD, LeaseState.AWAY, LeaseState.HELD]
-
-
-async def test_a_record_that_cannot_be_read_blocks_the_name_and_is_not_listed(bus: Bus, section: NatsSection) -> None:
-    bucket = BucketSpec(name="instances", ttl_seconds=1.0)
-    await bus.write_record(bucket, KEY, b"not json", 0)
-    assert await list_instances(bus, section) == ()
-    async with Holder(bus, section, record()) as holder:
-        await holder.becomes(LeaseState.TAKEN)
-        await holder.becomes(LeaseState.HELD)
-
-
-async def test_listing_while_the_server_is_away_is_unavailable_never_empty(
-    bus: Bus, server: NatsServer, section: NatsSection
-) -> None:
-    server.kill()
-    await becomes(bus, BusState.AWAY)
-    with pytest.raises(UnavailableError):
-        await list_instances(bus, section)

@@ -73,7 +73,7 @@ class RpcClient(Generic[ReplyT, PushT]):
             path: socket of the server.
             reply_type: struct type or union of tagged struct types.
             push_type: likewise, for pushes; None where the server sends none.
-            on_push: called per push, in order; must not block.
+            on_push: called per push, in order; must neither block nor raise.
             timeout: seconds to wait for a server whose backlog is full.
 
         Raises:
