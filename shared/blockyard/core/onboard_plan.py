@@ -4,7 +4,8 @@
 
     SEEKING ──locator──► STAGING ──bytes in G2──► READY ──copied to G1──► DONE
        ▲                    │                       │
-       └──── next source ◄──┴─ source failed        └─ copy failed ─► FAILED
+       ├──── next source ◄──┴─ source failed        ├─ copy failed ─► FAILED
+       └────────────────────────────────────────────┘ copy in G2 damaged
     no source left, or deadline for slow stages ─────────────────────► FAILED
 
 Slow stages (G3, G4) end in G2; only the last hop writes engine memory, so an expired load leaves no write behind.
@@ -153,6 +154,14 @@ class OnboardPlan:
             else:
                 self._states[index] = ItemState.FAILED
                 self._sources[index] = None
+
+    def start_over(self, index: int, status: ItemStatus) -> None:
+        """The G2 copy proved damaged in the last hop: the block needs another source."""
+        self._must_be(index, ItemState.READY)
+        self._tried[index].add(Tier.G2)
+        self._sources[index] = None
+        self._states[index] = ItemState.SEEKING
+        self.source_failed(index, status)
 
     def remote_unknown(self, index: int) -> bool:
         """Whether the shared index could not answer for this block."""

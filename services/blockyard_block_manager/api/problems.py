@@ -1,0 +1,84 @@
+"""Errors of the API as ``application/problem+json`` (RFC 9457): every one of them, framework errors included.
+
+The problem type is ``urn:blockyard:problem:<code>`` with the stable code of the typed error; its fields are members.
+Threading: no state.
+"""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from blockyard.core.errors import (
+    BlockyardError,
+    FrameTooLargeError,
+    RequestError,
+    TooManyKeysError,
+    UnavailableError,
+    UnsupportedOperationError,
+)
+
+PROBLEM_JSON: Final = "application/problem+json"
+TYPE_PREFIX: Final = "urn:blockyard:problem:"
+_RESERVED: Final = frozenset({"type", "title", "status", "detail", "instance", "remedy"})
+_STATUS: Final[tuple[tuple[type[BlockyardError], HTTPStatus], ...]] = (
+    (TooManyKeysError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (FrameTooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (UnsupportedOperationError, HTTPStatus.CONFLICT),
+    (RequestError, HTTPStatus.BAD_REQUEST),
+    (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+_RETRY_SECONDS: Final = "1"
+
+
+def problem(
+    status: int, code: str, title: str, detail: str = "", members: Mapping[str, object] | None = None
+) -> JSONResponse:
+    """One problem as a response."""
+    body: dict[str, object] = {"type": TYPE_PREFIX + code, "title": title, "status": status}
+    if detail:
+        body["detail"] = detail
+    body.update({name: value for name, value in (members or {}).items() if name not in body})
+    headers = {"Retry-After": _RETRY_SECONDS} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+    return JSONResponse(body, status_code=status, media_type=PROBLEM_JSON, headers=headers)
+
+
+def install(app: FastAPI) -> None:
+    """Answer all errors of ``app`` as problems."""
+    app.add_exception_handler(BlockyardError, _typed)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+
+
+async def _typed(request: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, BlockyardError):
+        raise error
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
+    members = {name: value for name, value in error.fields.items() if name not in _RESERVED}
+    return problem(status, error.code, error.title, error.detail, {**members, "remedy": error.remedy})
+
+
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, RequestValidationError):
+        raise error
+    wrong = [
+        {"field": ".".join(str(part) for part in item["loc"]), "reason": str(item["msg"])} for item in error.errors()
+    ]
+    return problem(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "invalid-request",
+        "The request does not fit its schema",
+        "Correct the named fields.",
+        {"errors": wrong},
+    )
+
+
+async def _http(request: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, HTTPException):
+        raise error
+    phrase = HTTPStatus(error.status_code).phrase
+    return problem(error.status_code, phrase.lower().replace(" ", "-"), phrase)

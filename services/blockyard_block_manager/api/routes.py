@@ -1,0 +1,129 @@
+"""Routes of the API, version 1: read the node, look blocks up, clear a tier.
+
+Invariants: handlers decide nothing; they turn requests into calls of the core and its answers into bodies.
+Threading: one event loop.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import asdict
+from http import HTTPStatus
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Query, Response
+
+from blockyard.core.block_name import names_of
+from blockyard.core.chain_run import ChainRun
+from blockyard.core.errors import RequestError, UnavailableError
+from blockyard.core.events import BlockScope
+from blockyard.core.vocabulary import Availability, ContentKey, IdentityDigest, TenantDigest, Tier
+from blockyard_block_manager.api import schemas
+from blockyard_block_manager.api.ports import ApiPorts
+from blockyard_block_manager.decisions import deciding
+from blockyard_block_manager.lookups import look_up
+from blockyard_block_manager.node_views import engine_views, node_view, tier_views
+
+TierName = Literal["g1", "g2", "g3", "g4"]
+
+_PROBLEM: Final[dict[str, Any]] = {"model": schemas.Problem, "description": "Problem (application/problem+json)"}
+_ERRORS: Final[dict[int | str, dict[str, Any]]] = {"4XX": _PROBLEM, "5XX": _PROBLEM}
+_MAX_WAIT_SECONDS: Final = 300.0
+
+
+def make_router(ports: ApiPorts) -> APIRouter:
+    """Routes over ``ports``."""
+    router = APIRouter(prefix="/v1", responses=_ERRORS)
+    core = ports.core
+
+    @router.get("/tiers", summary="Tiers of this node")
+    async def tiers() -> schemas.Tiers:
+        return schemas.Tiers(tiers=[schemas.Tier.model_validate(asdict(view)) for view in tier_views(core)])
+
+    @router.get("/engines", summary="Engines connected to this node")
+    async def engines() -> schemas.Engines:
+        return schemas.Engines(engines=[schemas.Engine.model_validate(asdict(view)) for view in engine_views(core)])
+
+    @router.get("/nodes", summary="This node and the others with a live lease")
+    async def nodes() -> schemas.Nodes:
+        known, others = await _others(ports)
+        this = schemas.ThisNode.model_validate(asdict(node_view(core)))
+        return schemas.Nodes(this=this, known=known, nodes=others)
+
+    @router.post("/lookup", summary="Where blocks could be loaded from")
+    async def lookup(request: schemas.LookupRequest) -> schemas.LookupReply:
+        return await _lookup(ports, request)
+
+    @router.post(
+        "/tiers/{tier}:clear",
+        summary="Empty a tier of this node",
+        description="Answers 200 when a restart could bring nothing back, 202 where that takes longer than the wait.",
+        responses={202: {"model": schemas.ClearReply, "description": "Under way; the blocks are gone already."}},
+    )
+    async def clear(
+        tier: TierName,
+        response: Response,
+        wait_seconds: Annotated[float, Query(ge=0, le=_MAX_WAIT_SECONDS)] = 30.0,
+    ) -> schemas.ClearReply:
+        reply = await _clear(ports, Tier[tier.upper()], wait_seconds)
+        response.status_code = HTTPStatus.OK if reply.done else HTTPStatus.ACCEPTED
+        return reply
+
+    return router
+
+
+async def _lookup(ports: ApiPorts, request: schemas.LookupRequest) -> schemas.LookupReply:
+    digests = b"".join(bytes.fromhex(digest) for digest in request.digests)
+    run = ChainRun(digests, request.first_position, ContentKey(bytes.fromhex(request.parent)))
+    names = names_of(run)
+    if len({name.key for name in names}) != len(names):
+        raise RequestError("a run names no block twice", field="digests")
+    scope = BlockScope(
+        IdentityDigest(bytes.fromhex(request.identity)),
+        TenantDigest(bytes.fromhex(request.tenant)),
+        block_tokens=ports.core.profile.block_tokens,
+    )
+    answer = await look_up(ports.core, ports.index, scope, names, request.remote_wait_ms / 1_000)
+    prefix = next((index for index, status in enumerate(answer) if not status.is_hit), len(answer))
+    return schemas.LookupReply(availability=[_name(status) for status in answer], prefix_blocks=prefix)
+
+
+async def _clear(ports: ApiPorts, tier: Tier, wait_seconds: float) -> schemas.ClearReply:
+    finished = asyncio.Event()
+    with deciding():
+        operation = ports.core.clear(tier, lambda _: finished.set())
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(wait_seconds):
+            await finished.wait()
+    return schemas.ClearReply(tier=_cleared_name(tier), done=finished.is_set(), **asdict(operation.counts))
+
+
+async def _others(ports: ApiPorts) -> tuple[bool, list[schemas.OtherNode]]:
+    try:
+        records = await ports.list_instances()
+    except UnavailableError:
+        return False, []
+    return True, [
+        schemas.OtherNode(
+            instance=record.instance,
+            epoch=record.epoch,
+            api_url=record.api_url,
+            engines=list(record.engines),
+            version=record.version,
+        )
+        for record in records
+    ]
+
+
+def _name(status: Availability) -> schemas.AvailabilityName:
+    names: dict[Availability, schemas.AvailabilityName] = {
+        Availability.MISS: "miss",
+        Availability.G2: "g2",
+        Availability.G3: "g3",
+        Availability.G4: "g4",
+        Availability.UNKNOWN: "unknown",
+    }
+    return names[status]
+
+
+def _cleared_name(tier: Tier) -> Literal["g2", "g3"]:
+    return "g2" if tier is Tier.G2 else "g3"

@@ -1,0 +1,138 @@
+"""Bodies of the API, version 1.
+
+Threading: values.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from blockyard.wire.codec import MAX_KEYS_PER_CALL
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="32 bytes as lower-case hex.")]
+Key = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="16 bytes as lower-case hex.")]
+AvailabilityName = Literal["g2", "g3", "g4", "miss", "unknown"]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Tier(_Body):
+    """Blocks of one tier of this node."""
+
+    tier: Literal["g1", "g2", "g3", "g4"]
+    available: bool = Field(description="False while nobody can say what the tier holds: blocks are then unknown.")
+    capacity_blocks: int | None = Field(description="Null where the node does not know it (engines, shared store).")
+    registered_blocks: int
+    pinned_blocks: int = Field(description="Blocks that a lease, a load or a transfer holds.")
+    writing_blocks: int
+    freeing_blocks: int = Field(description="Slots that wait until their header says that they are free.")
+    block_bytes: int
+
+
+class Tiers(_Body):
+    """All tiers of this node."""
+
+    tiers: list[Tier]
+
+
+class Worker(_Body):
+    """One worker process of this node."""
+
+    name: str
+    phase: Literal["away", "listing", "ready"]
+    epoch: int | None
+    mover: str
+    open_jobs: int
+
+
+class ThisNode(_Body):
+    """The node that answers."""
+
+    instance: str
+    epoch: int
+    block_bytes: int
+    block_tokens: int
+    engines: int
+    open_loads: int
+    leases: int
+    pins: int
+    last_event: int
+    workers: list[Worker]
+
+
+class OtherNode(_Body):
+    """A node with a live lease, this one included."""
+
+    instance: str
+    epoch: int
+    api_url: str
+    engines: list[str]
+    version: str
+
+
+class Nodes(_Body):
+    """This node, and all nodes with a live lease."""
+
+    this: ThisNode
+    known: bool = Field(description="False while the event bus is away: then nothing is known about others.")
+    nodes: list[OtherNode]
+
+
+class Engine(_Body):
+    """One engine connected to this node."""
+
+    engine: str
+    dp_rank: int
+    session: str
+    model: str
+    identity: Digest
+    blocks: int
+    registered_blocks: int
+    mapped: bool = Field(description="False while the offload-worker does not map its memory.")
+
+
+class Engines(_Body):
+    """All engines connected to this node."""
+
+    engines: list[Engine]
+
+
+class LookupRequest(_Body):
+    """Which of these blocks could be loaded here, and from where?"""
+
+    identity: Digest = Field(description="Digest of the model identity.")
+    digests: list[Digest] = Field(max_length=MAX_KEYS_PER_CALL, description="Chain digests in order.")
+    first_position: int = Field(default=0, ge=0, le=2**32 - 1)
+    parent: Key = Field(default="0" * 32, description="Content key of the block before the first.")
+    tenant: Key = Field(default="0" * 32, description="Digest of the tenant.")
+    remote_wait_ms: int = Field(default=0, ge=0, le=10_000, description="Time for the shared index; 0: this node only.")
+
+
+class LookupReply(_Body):
+    """One answer per block, and how long a prefix could be loaded."""
+
+    availability: list[AvailabilityName]
+    prefix_blocks: int
+
+
+class ClearReply(_Body):
+    """What a clear met, by outcome. With ``done`` a restart brings nothing back."""
+
+    tier: Literal["g2", "g3"]
+    done: bool
+    removed: int = Field(description="Blocks that nobody held: gone at once.")
+    pinned: int = Field(description="Blocks in use: not found any more, freed at the end of their use.")
+    doomed: int = Field(description="Blocks that were being written: never kept.")
+    dropped: int = Field(description="Stores that had not begun.")
+    headers_freed: int = Field(description="Slots whose headers say free by now, also of blocks evicted earlier.")
+
+
+class Problem(BaseModel):
+    """An error (RFC 9457); further members name what failed."""
+
+    type: str
+    title: str
+    status: int
+    detail: str = ""

@@ -1,0 +1,102 @@
+"""From the outbox to the bus: in order, at least once, never in the way of anything else.
+
+While the bus is away events wait in the outbox; what its ring drops meanwhile leaves a hole in the numbers, which is
+the declaration to consumers. Publication goes on from the first message that was not acknowledged.
+Invariants: one publisher per outbox; a message is marked published only after its acknowledgement.
+Threading: one event loop; one task.
+"""
+
+import asyncio
+from typing import Final
+
+from blockyard.core.errors import FrameTooLargeError, UnavailableError
+from blockyard.core.outbox import Outbox, OutboxBatch
+from blockyard.core.vocabulary import EventSeq
+from blockyard.runtime.backoff import Backoff
+from blockyard.runtime.bus import Bus
+from blockyard.runtime.bus_values import BusState, OutgoingMessage, StreamSpec
+from blockyard.runtime.logs import get_logger
+from blockyard.runtime.telemetry import Metrics
+from blockyard.wire.event_codec import message_id
+
+WINDOW_MESSAGES: Final = 512
+_log: Final = get_logger(__name__)
+
+
+class EventPublisher:
+    """Publishes one outbox; ``run`` is its task."""
+
+    def __init__(self, outbox: Outbox, bus: Bus, stream: StreamSpec, subject: str, metrics: Metrics) -> None:
+        """Publish on ``subject`` of ``stream``."""
+        self._outbox = outbox
+        self._bus = bus
+        self._stream = stream
+        self._subject = subject
+        self._metrics = metrics
+        self._cursor = EventSeq(0)
+        self._counted = 0
+        self._wake = asyncio.Event()
+        self._retry = Backoff(0.1, 2.0)
+        bus.listen(self._bus_changed)
+
+    def wake(self) -> None:
+        """An event was appended."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while (batch := self._outbox.next_batch(self._cursor, WINDOW_MESSAGES)).messages:
+                if not await self._publish(batch):
+                    await self._pause()
+            self._count()
+
+    async def _publish(self, batch: OutboxBatch) -> bool:
+        try:
+            await self._bus.ensure_stream(self._stream)
+        except UnavailableError:
+            return False
+        messages = [
+            OutgoingMessage(
+                subject=self._subject,
+                message_id=message_id(self._outbox.instance, self._outbox.epoch, message.seq),
+                data=message.payload,
+            )
+            for message in batch.messages
+        ]
+        outcome = await self._bus.publish_window(messages)
+        if outcome.acked:
+            self._cursor = batch.messages[outcome.acked - 1].seq
+            self._outbox.mark_published(self._cursor)
+            self._metrics.events_published.inc(outcome.acked)
+            self._retry.reset()
+        if isinstance(outcome.failure, FrameTooLargeError):
+            # It can never be published: leave a hole, which consumers recover from like from any other.
+            self._cursor = batch.messages[outcome.acked].seq
+            _log.error("an event is too large for the bus", seq=self._cursor, reason=str(outcome.failure))
+            return True
+        if outcome.failure is not None:
+            self._metrics.publish_failures.inc()
+            return False
+        return True
+
+    async def _pause(self) -> None:
+        self._count()
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(self._retry.next_seconds()):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _count(self) -> None:
+        overwritten = self._outbox.overwritten
+        self._metrics.events_overwritten.inc(overwritten - self._counted)
+        self._counted = overwritten
+
+    def _bus_changed(self, state: BusState) -> None:
+        if state is BusState.CONNECTED:
+            self._retry.reset()
+            self._wake.set()

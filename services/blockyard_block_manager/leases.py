@@ -1,0 +1,97 @@
+"""Leases: an engine holds the local blocks of a request against eviction until it loads them, or gives them up.
+
+A lookup takes nothing; ``reserve`` pins the run of blocks from the start that G2 or G3 hold. Repeating it renews and
+replaces the lease. Leases together hold at most a share of a tier; what goes beyond is simply not held.
+Invariants: a lease is keyed by (session, request); it ends by release, load, expiry or the end of its session.
+Threading: owned by the event loop of the service. No await.
+"""
+
+from collections.abc import Sequence
+
+from blockyard.core.block_name import BlockName
+from blockyard.core.clock import Clock
+from blockyard.core.pins import PinKind, PinOwner
+from blockyard.core.vocabulary import GroupId, RequestId, Tier
+from blockyard_block_manager.engine_sessions import EngineSession
+from blockyard_block_manager.node_profile import NodeProfile
+from blockyard_block_manager.node_tables import LOCAL_TIERS, NodeTables
+
+
+class Leases:
+    """Leases of all sessions."""
+
+    def __init__(self, profile: NodeProfile, tables: NodeTables, clock: Clock) -> None:
+        """Pin in ``tables``."""
+        self._profile = profile
+        self._tables = tables
+        self._clock = clock
+        self._held: dict[PinOwner, dict[Tier, int]] = {}
+
+    def __len__(self) -> int:
+        """Leases that hold something."""
+        return len(self._held)
+
+    def reserve(
+        self, session: EngineSession, request: RequestId, names: Sequence[BlockName], group: GroupId, ttl_ms: int
+    ) -> int:
+        """Take, renew or replace a lease; returns how many blocks from the start of ``names`` it holds."""
+        owner = _owner(session, request)
+        keys = [name.key for name in names]
+        in_g2 = self._tables.holds(Tier.G2, keys, group)
+        in_g3 = self._tables.holds(Tier.G3, keys, group)
+        room = {tier: self._room(tier, owner) for tier in LOCAL_TIERS}
+        chosen: dict[Tier, list[int]] = {tier: [] for tier in LOCAL_TIERS}
+        for index, (upper, lower) in enumerate(zip(in_g2, in_g3, strict=True)):
+            tier = Tier.G2 if upper else Tier.G3 if lower else None
+            if tier is None or len(chosen[tier]) >= room[tier]:
+                break
+            chosen[tier].append(index)
+        deadline = self._clock.monotonic() + min(ttl_ms, self._profile.max_lease_ms) / 1_000
+        pinned = [
+            self._tables.pool(tier).pin_all([keys[index] for index in indexes], group)
+            for tier, indexes in chosen.items()
+            if indexes
+        ]
+        self._end(owner)
+        for blocks in pinned:
+            self._tables.pins.add(owner, blocks, deadline)
+        if pinned:
+            self._held[owner] = {tier: len(indexes) for tier, indexes in chosen.items()}
+        return sum(len(indexes) for indexes in chosen.values())
+
+    def release(self, session: EngineSession, request: RequestId) -> None:
+        """End a lease. Idempotent."""
+        self._end(_owner(session, request))
+
+    def release_all(self, session: EngineSession) -> None:
+        """The session is over."""
+        prefix = _name(session, RequestId(""))
+        for owner in [owner for owner in self._held if owner.name.startswith(prefix)]:
+            self._end(owner)
+
+    def expire(self) -> None:
+        """End the leases whose time is over."""
+        for owner in self._tables.pins.expire(self._clock.monotonic()):
+            self._held.pop(owner, None)
+
+    def next_deadline(self) -> float:
+        """Monotonic time at which ``expire`` has something to do."""
+        return self._tables.pins.next_deadline
+
+    def _room(self, tier: Tier, owner: PinOwner) -> int:
+        if not self._tables.has(tier):
+            return 0
+        others = sum(held[tier] for holder, held in self._held.items() if holder != owner)
+        return int(self._tables.pool(tier).capacity * self._profile.lease_share) - others
+
+    def _end(self, owner: PinOwner) -> None:
+        self._held.pop(owner, None)
+        self._tables.pins.release(owner)
+
+
+def _name(session: EngineSession, request: RequestId) -> str:
+    return f"{session.session}/{request}"
+
+
+def _owner(session: EngineSession, request: RequestId) -> PinOwner:
+    return PinOwner(PinKind.LEASE, _name(session, request))

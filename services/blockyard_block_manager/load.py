@@ -1,0 +1,66 @@
+"""One open load, and the port by which loads ask the shared index.
+
+Threading: owned by the event loop of the service.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from blockyard.core.block_name import BlockName
+from blockyard.core.events import BlockScope
+from blockyard.core.onboard_plan import ItemState, LoadOutcome, OnboardPlan
+from blockyard.core.pins import PinKind, PinOwner
+from blockyard.core.vocabulary import Availability, BlockId, EngineBlockId, Generation, Guard, LoadId
+from blockyard.tiers.index_value import Locator
+from blockyard_block_manager.engine_sessions import EngineSession
+from blockyard_block_manager.job_order import OpenOrder
+
+LoadCallback = Callable[[LoadId, LoadOutcome], None]
+FindCallback = Callable[[Sequence[tuple[Availability, Locator | None]]], None]
+
+
+class SharedIndex(Protocol):
+    """Port to the remote tier's lookup."""
+
+    def usable(self) -> bool:
+        """Whether the remote tier is attached."""
+        ...
+
+    def find(self, scope: BlockScope, names: Sequence[BlockName], timeout_seconds: float, done: FindCallback) -> None:
+        """Ask where blocks lie; ``done`` gets one answer per block, later, UNKNOWN where none came in time."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Load:
+    """One open load."""
+
+    load: LoadId
+    session: EngineSession
+    scope: BlockScope
+    names: tuple[BlockName, ...]
+    blocks: tuple[EngineBlockId, ...]
+    guards: tuple[Guard, ...]
+    plan: OnboardPlan
+    opened_at: float
+    deadline: float
+    stage_deadline: float
+    on_finished: LoadCallback
+    slots: dict[int, tuple[BlockId, Generation]] = field(default_factory=dict)
+    locators: dict[int, Locator] = field(default_factory=dict)
+    due: set[int] = field(default_factory=set)
+    """Blocks that need their next source."""
+    last_hop: OpenOrder | None = None
+    abandoned: bool = False
+    finished: bool = False
+
+    @property
+    def owner(self) -> PinOwner:
+        """Owner of its pins."""
+        return PinOwner(PinKind.JOB, f"load-{self.load}")
+
+    def unsettled(self) -> list[int]:
+        """Blocks whose end is not known yet."""
+        final = (ItemState.DONE, ItemState.FAILED)
+        return [index for index in range(len(self.names)) if self.plan.state(index) not in final]

@@ -1,0 +1,109 @@
+"""What the block-manager counts, as verbs of its own words over the metrics of the chassis.
+
+Threading: any thread may count; the decisions do so on the event loop.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum, unique
+
+from blockyard.core.jobs import Refusal
+from blockyard.core.onboard_plan import LoadOutcome
+from blockyard.core.pool import BlockPool
+from blockyard.core.states import RowState
+from blockyard.core.vocabulary import Availability, JobKind, Tier
+from blockyard.runtime.telemetry import LookupOutcome, Metrics
+from blockyard_block_manager.job_order import OrderReport
+
+
+@unique
+class DropReason(StrEnum):
+    """Why work was given up, as a label."""
+
+    JOB_QUEUE = "job_queue_full"
+    NO_G2_SLOT = "no_g2_slot"
+    NO_WORKER = "worker_away"
+    G3_QUEUE = "g3_queue_full"
+    GONE_FROM_G2 = "gone_from_g2"
+    """The block left G2 before its copy to a lower tier began."""
+    CLEARED = "cleared"
+    UNKNOWN_RESULT = "unknown_result"
+    REFUSED_JOB = "refused_job"
+    LATE_DOOMED = "late_doomed"
+    """A copy arrived after its destination was cleared."""
+
+
+class ManagerMetrics:
+    """Counters of this service."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        """Count into ``metrics``."""
+        self._metrics = metrics
+
+    def dropped(self, reason: DropReason, count: int = 1) -> None:
+        """Work was given up."""
+        if count:
+            self._metrics.dropped.labels(reason).inc(count)
+
+    def job_refused(self, reason: Refusal) -> None:
+        """A worker refused a job."""
+        self._metrics.dropped.labels(f"{DropReason.REFUSED_JOB}_{reason}").inc()
+
+    def unknown_result(self) -> None:
+        """A result of a job that is not open: repeated, or of an earlier life."""
+        self.dropped(DropReason.UNKNOWN_RESULT)
+
+    def job_ended(self, kind: JobKind, report: OrderReport) -> None:
+        """A job ended, with one status per item."""
+        self._metrics.jobs.labels(kind.name.lower(), report.end.value).inc()
+        for status in set(report.statuses):
+            count = report.statuses.count(status)
+            self._metrics.job_items.labels(kind.name.lower(), status.name.lower()).inc(count)
+
+    def evicted(self, tier: Tier, count: int) -> None:
+        """Blocks had to go for others."""
+        if count:
+            self._metrics.evicted_blocks.labels(tier.label).inc(count)
+
+    def looked_up(self, availability: Iterable[Availability]) -> None:
+        """One lookup: hits per tier, misses and unknowns, which together are the denominator."""
+        self._metrics.lookups.inc()
+        for answer in availability:
+            if answer.is_hit:
+                self._metrics.lookup_blocks.labels(Tier(answer).label, LookupOutcome.HIT).inc()
+            else:
+                outcome = LookupOutcome.MISS if answer is Availability.MISS else LookupOutcome.UNKNOWN
+                self._metrics.lookup_blocks.labels("none", outcome).inc()
+
+    def load_ended(self, outcome: LoadOutcome, seconds: float) -> None:
+        """A load ended."""
+        self._metrics.load_seconds.observe(seconds)
+        for status, source in zip(outcome.status, outcome.sources, strict=True):
+            tier = "none" if source is None else source.label
+            self._metrics.load_blocks.labels(tier, status.name.lower()).inc()
+
+    def sessions(self, count: int) -> None:
+        """Connected engines now."""
+        self._metrics.sessions.set(count)
+
+    def pool(self, pool: BlockPool) -> None:
+        """Rows of a tier now."""
+        counts = {
+            RowState.FREE: pool.free,
+            RowState.MUTABLE: pool.mutable,
+            RowState.COMPLETE: pool.complete,
+            RowState.HELD: pool.held,
+            RowState.INACTIVE: pool.inactive,
+            RowState.AWAIT_FREE: pool.await_free,
+        }
+        for state, count in counts.items():
+            self._metrics.blocks.labels(pool.tier.label, state.name.lower()).set(count)
+        self._metrics.capacity_blocks.labels(pool.tier.label).set(pool.capacity)
+
+    def engine_blocks(self, count: int) -> None:
+        """Registered blocks of all engines now."""
+        self._metrics.blocks.labels(Tier.G1.label, "registered").set(count)
+
+    def unsettled(self, counts: Sequence[tuple[str, int]]) -> None:
+        """Open jobs per worker now."""
+        for role, count in counts:
+            self._metrics.jobs_unsettled.labels(role).set(count)

@@ -1,0 +1,305 @@
+"""All decisions of the node, wired together: one synchronous object that requests, results and time act upon.
+
+Each method is one section of the event loop: it changes tables, appends the events, hands in jobs, and ends by letting
+everything go on that the change made possible. The processes around it (channels, API, bus) only carry messages in and
+out.
+Invariants: no method awaits; a method that raises ``RequestError`` or ``UnavailableError`` has changed nothing.
+Threading: owned by the event loop of the service.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from blockyard.core.block_name import BlockName
+from blockyard.core.clock import Clock
+from blockyard.core.events import BlockScope
+from blockyard.core.job_table import JobAction, JobLimits, JobTable
+from blockyard.core.jobs import JobPhase, Refusal
+from blockyard.core.outbox import Outbox
+from blockyard.core.pack_plan import PackGeometry, PackPlanner
+from blockyard.core.vocabulary import (
+    Availability,
+    ContentKey,
+    EngineBlockId,
+    Guard,
+    JobSeq,
+    LoadId,
+    RequestId,
+    Tier,
+    WorkerRole,
+)
+from blockyard.tiers.header import InventoryRecord
+from blockyard.wire.connector_channel import Hello
+from blockyard.wire.worker_channel import Attached, JobResult
+from blockyard_block_manager.clearing import ClearCounts, Clearing, ClearOperation
+from blockyard_block_manager.disk_writer import DiskWriter
+from blockyard_block_manager.engine_sessions import EngineSession, EngineSessions
+from blockyard_block_manager.event_log import EventLog
+from blockyard_block_manager.flights import Flights
+from blockyard_block_manager.g1_set import G1Block
+from blockyard_block_manager.inventory_match import Listing
+from blockyard_block_manager.job_desk import JobDesk
+from blockyard_block_manager.landing import Landing
+from blockyard_block_manager.leases import Leases
+from blockyard_block_manager.load import LoadCallback, SharedIndex
+from blockyard_block_manager.manager_metrics import ManagerMetrics
+from blockyard_block_manager.node_profile import NodeProfile
+from blockyard_block_manager.node_tables import LOCAL_TIERS, NodeTables
+from blockyard_block_manager.offloader import Offloader
+from blockyard_block_manager.onboarder import Onboarder
+from blockyard_block_manager.pack_writer import PackWriter
+from blockyard_block_manager.recovery import Recovery
+from blockyard_block_manager.shared_catalogue import SharedCatalogue
+from blockyard_block_manager.slot_freer import SlotFreer
+from blockyard_block_manager.stager import Stager
+
+
+class NodeCore:
+    """The decisions of one life of the block-manager."""
+
+    def __init__(
+        self,
+        profile: NodeProfile,
+        limits: JobLimits,
+        outbox: Outbox,
+        index: SharedIndex,
+        clock: Clock,
+        metrics: ManagerMetrics,
+    ) -> None:
+        """Wire everything; nothing is known until a worker attaches."""
+        self.profile: Final = profile
+        self.events: Final = EventLog(outbox, profile.instance)
+        self.tables: Final = NodeTables(self.events, profile.block_tokens)
+        self.desk: Final = JobDesk(
+            JobTable(profile.epoch, clock, limits),
+            clock,
+            metrics,
+            payload_bytes=profile.block_bytes,
+            queue_limit=profile.queue_limit,
+        )
+        self.sessions: Final = EngineSessions(profile, self.events)
+        self.catalogue: Final = SharedCatalogue(self.events, profile.shared_catalogue_blocks)
+        self.leases: Final = Leases(profile, self.tables, clock)
+        self.flights: Final = Flights()
+        self._metrics = metrics
+        self._freer = SlotFreer(self.tables, self.desk, clock, profile.max_items)
+        landing = Landing(self.tables, self.flights, metrics)
+        landing.on_g2 = self._landed_in_g2
+        self._offloader = Offloader(profile, self.tables, self.flights, self.desk, landing, metrics)
+        self._disk = DiskWriter(profile, self.tables, self.flights, self.desk, landing, self._freer, metrics)
+        planner = PackPlanner(
+            PackGeometry(profile.block_bytes, profile.pack_target_bytes), tail_idle_seconds=profile.tail_idle_seconds
+        )
+        self._packs = PackWriter(profile, self.tables, self.desk, self._freer, self.catalogue, planner, clock)
+        self.tables.on_left = self._left
+        stager = Stager(profile, self.tables, self.flights, self.desk, landing, self._freer, self._packs)
+        self.loads: Final = Onboarder(
+            profile, self.tables, self.flights, self.desk, stager, self._freer, index, clock, metrics
+        )
+        self._clearing = Clearing(self.tables, self.desk, self._freer, self._disk)
+        self.recovery: Final = Recovery(profile, self.tables, self.desk, self._freer)
+        self._grants_were_open = False
+        self.on_section_end: Callable[[], None] = lambda: None
+        """Called when a section is over, for those who wait for something to become true."""
+
+    # --- engines ------------------------------------------------------------------------------------------------------
+    def open_session(self, hello: Hello) -> EngineSession:
+        """Register an engine; an earlier session of the same engine and rank must have been closed.
+
+        Raises:
+            RequestError: the engine does not fit this node; the named field says why.
+        """
+        self.sessions.check(hello)
+        session = self.sessions.open(hello)
+        self._metrics.sessions(len(self.sessions))
+        return session
+
+    def mapped(self, session: EngineSession) -> None:
+        """The attached life of the offload-worker maps the engine's memory: what it holds can be stored now."""
+        if not session.closed:
+            session.mapping = session.mapping_number
+            self._offloader.catch_up([session])
+            self._end_section()
+
+    def close_session(self, session: EngineSession) -> None:
+        """An engine is gone: its set leaves with events, its leases, loads and jobs end. Idempotent."""
+        if session.closed:
+            return
+        mapping = session.mapping_number
+        self.sessions.close(session)
+        self.leases.release_all(session)
+        self.loads.abandon_all(session)
+        self.desk.cancel_mapping(mapping)
+        self._metrics.sessions(len(self.sessions))
+        self._end_section()
+
+    def register(self, session: EngineSession, blocks: Sequence[G1Block]) -> tuple[int, int]:
+        """Complete blocks of one scope; returns how many contents are new to the engine, and planned stores."""
+        fresh = self.sessions.register(session, blocks)
+        stores = 0
+        if blocks:
+            scope = blocks[0].scope
+            self._learn(scope, [block.name for block in blocks])
+            stores = self._offloader.store(session, blocks)
+        self._end_section()
+        return fresh, stores
+
+    def deregister(self, session: EngineSession, blocks: Sequence[EngineBlockId]) -> None:
+        """The engine reuses or frees memory blocks."""
+        self.sessions.deregister(session, blocks)
+        self._end_section()
+
+    def reset(self, session: EngineSession) -> None:
+        """The engine dropped its whole set."""
+        self.sessions.reset(session)
+        self._end_section()
+
+    # --- lookups and loads --------------------------------------------------------------------------------------------
+    def lookup(self, scope: BlockScope, names: Sequence[BlockName]) -> list[Availability]:
+        """Best local source per block; changes nothing. UNKNOWN throughout while the tables cannot say."""
+        if not self.tables.serving:
+            return [Availability.UNKNOWN] * len(names)
+        keys = [name.key for name in names]
+        upper = self.tables.holds(Tier.G2, keys, scope.group)
+        lower = self.tables.holds(Tier.G3, keys, scope.group)
+        return [
+            Availability.G2 if in_g2 else Availability.G3 if in_g3 else Availability.MISS
+            for in_g2, in_g3 in zip(upper, lower, strict=True)
+        ]
+
+    def answered(self, availability: Sequence[Availability]) -> None:
+        """A lookup was answered like this: counts hits and their denominators."""
+        self._metrics.looked_up(availability)
+
+    def index_found(self, keys: Sequence[ContentKey]) -> None:
+        """The shared index names these blocks."""
+        self._packs.found(keys)
+
+    def reserve(
+        self, session: EngineSession, request: RequestId, scope: BlockScope, names: Sequence[BlockName], ttl_ms: int
+    ) -> int:
+        """Take or renew the lease of a request; returns how many blocks from the start it holds."""
+        held = self.leases.reserve(session, request, names, scope.group, ttl_ms) if self.tables.serving else 0
+        self._end_section()
+        return held
+
+    def release(self, session: EngineSession, request: RequestId) -> None:
+        """End the lease of a request. Idempotent."""
+        self.leases.release(session, request)
+        self._end_section()
+
+    def open_load(
+        self,
+        session: EngineSession,
+        request: RequestId,
+        scope: BlockScope,
+        names: Sequence[BlockName],
+        blocks: Sequence[EngineBlockId],
+        guards: Sequence[Guard],
+        ttl_ms: int,
+        on_finished: LoadCallback,
+    ) -> LoadId:
+        """Start a load; the request's lease passes to it. ``on_finished`` may be told before this returns."""
+        self._learn(scope, names)
+        load = self.loads.open(session, scope, names, blocks, guards, ttl_ms, on_finished)
+        self.leases.release(session, request)
+        self._end_section()
+        return load
+
+    def close_load(self, session: EngineSession, load: LoadId) -> None:
+        """The engine has no more use for a load; it ends when no write of it can follow. Idempotent."""
+        self.loads.abandon(session, load)
+        self._end_section()
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+    def worker_attached(self, role: WorkerRole, answer: Attached) -> bool:
+        """A worker answered attach; returns whether the arena was replaced."""
+        if role is WorkerRole.OFFLOAD_WORKER and answer.worker_epoch != self.recovery.epoch(role):
+            for session in self.sessions:
+                session.mapping = None  # a new life of the worker maps nothing yet
+        replaced = self.recovery.attached(role, answer)
+        self._end_section()
+        return replaced
+
+    def worker_gone(self, role: WorkerRole) -> None:
+        """The channel to a worker ended."""
+        self.recovery.disconnected(role)
+        self._end_section()
+
+    def remote_proven_dead(self) -> None:
+        """The remote tier does not run."""
+        self.recovery.remote_proven_dead()
+        self._end_section()
+
+    def listed(self, listing: Listing, records: dict[Tier, list[InventoryRecord]]) -> None:
+        """All pages of an inventory have arrived."""
+        self.recovery.finish_listing(listing, records)
+        self._end_section()
+
+    def result(self, result: JobResult) -> None:
+        """A worker reported the end of a job; the caller acknowledges it in any case."""
+        self.desk.result(result)
+        self._end_section()
+
+    def job_refused(self, seq: JobSeq, reason: Refusal) -> None:
+        """A worker will never run a job."""
+        self.desk.refused(seq, reason)
+        self._end_section()
+
+    def job_state(self, seq: JobSeq, phase: JobPhase) -> None:
+        """A worker answered cancel or poll."""
+        self.desk.state_told(seq, phase)
+        self._end_section()
+
+    # --- operators and time -------------------------------------------------------------------------------------------
+    def clear(self, tier: Tier, on_done: Callable[[ClearCounts], None]) -> ClearOperation:
+        """Empty G2 or G3 of this node; ``on_done`` is told when a restart could bring nothing back."""
+        operation = self._clearing.clear(tier, on_done)
+        self._end_section()
+        return operation
+
+    def tick(self) -> list[JobAction]:
+        """Let time act: deadlines, leases, retries; returns the messages that are due to workers."""
+        self.leases.expire()
+        self.loads.tick()
+        self._freer.pump()
+        actions = self.desk.due()
+        self._end_section()
+        return actions
+
+    def update_gauges(self) -> None:
+        """Show the sizes of the tables in the metrics."""
+        for tier in LOCAL_TIERS:
+            if self.tables.has(tier):
+                self._metrics.pool(self.tables.pool(tier))
+        self._metrics.engine_blocks(sum(len(session.g1) for session in self.sessions))
+        self._metrics.unsettled([(role.label, len(self.desk.table.unsettled(role))) for role in WorkerRole])
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+    def _learn(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
+        """Names given in full: blocks of which only the key was known, after a restart, can be copied down now."""
+        self._landed_in_g2(scope, self.tables.learn(names, scope.group))
+
+    def _landed_in_g2(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
+        if names:
+            self._disk.store(scope, names)
+            self._packs.landed(scope, names)
+
+    def _left(self, tier: Tier, keys: Sequence[ContentKey]) -> None:
+        if tier is Tier.G2:
+            self._packs.left(keys)
+
+    def _end_section(self) -> None:
+        self._freer.collect()
+        if self.tables.grants_open and not self._grants_were_open:
+            for scope, names in self.tables.named().items():
+                self._disk.store(scope, names)
+            self._offloader.catch_up(self.sessions)
+        self._grants_were_open = self.tables.grants_open
+        self.loads.flush()
+        self._disk.pump()
+        self._packs.pump()
+        self.desk.shed()
+        self._freer.collect()
+        self._clearing.check()
+        self.on_section_end()

@@ -1,0 +1,58 @@
+"""Facts of this life of the node that decisions need: who we are, sizes and limits.
+
+Threading: frozen values.
+"""
+
+from dataclasses import dataclass
+
+from blockyard.core.vocabulary import Epoch, NodeName
+from blockyard.runtime.settings import NodeSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeProfile:
+    """Identity, geometry and limits of the node."""
+
+    instance: NodeName
+    epoch: Epoch
+    block_bytes: int
+    block_tokens: int
+    g3_enabled: bool = True
+    g4_enabled: bool = True
+    pack_target_bytes: int = 4 << 20
+    tail_idle_seconds: float = 2.0
+    max_items: int = 64
+    """Blocks per job."""
+    store_ttl_ms: int = 30_000
+    queue_limit: int = 256
+    """Store jobs that wait per worker."""
+    g3_queue_blocks: int = 4_096
+    """Blocks that wait for free G3 slots."""
+    g3_open_jobs: int = 8
+    """G3 stores under way at once: bounds how much of G2 they pin."""
+    g4_open_packs: int = 8
+    """Packs under way at once: bounds how much of G2 they pin."""
+    shared_catalogue_blocks: int = 262_144
+    """Blocks whose presence in the shared store this node has announced."""
+    lease_share: float = 0.5
+    """Share of a tier that leases may pin."""
+    max_lease_ms: int = 60_000
+    loads_per_session: int = 1_024
+
+    @classmethod
+    def of(cls, settings: NodeSettings, epoch: Epoch) -> "NodeProfile":
+        """Profile of a node with these settings."""
+        return cls(
+            instance=NodeName(settings.node.name),
+            epoch=epoch,
+            block_bytes=int(settings.node.block_bytes),
+            block_tokens=settings.node.block_tokens,
+            g3_enabled=settings.g3.enabled,
+            g4_enabled=settings.g4.enabled,
+            pack_target_bytes=int(settings.g4.target_bytes),
+            tail_idle_seconds=settings.g4.tail_idle_seconds,
+            max_items=settings.jobs.max_items,
+            store_ttl_ms=settings.jobs.store_ttl_ms,
+            queue_limit=settings.jobs.queue_limit,
+            g4_open_packs=settings.g4.max_requests,
+        )

@@ -1,0 +1,282 @@
+"""The block tables of the node's own tiers, G2 and G3, and the only way to change them.
+
+Each change announces itself in the same section: blocks that enter are ``stored`` or ``offloaded``, blocks that leave
+are ``removed`` before their slot can be granted again.
+Invariants: the fold of the announced events equals what the tables hold; nothing is granted while ``grants_open`` is
+false; a block that left keeps its slot until the slot's header says so (G3) or the next grant overwrites it (G2).
+Threading: owned by the event loop of the service. No await.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from blockyard.core.block_facts import AdoptedBlock, BlockFacts, StagedColumns
+from blockyard.core.block_name import BlockName, select
+from blockyard.core.errors import NotReadyError
+from blockyard.core.events import BlockColumns, BlockScope
+from blockyard.core.eviction.lru import LruPolicy
+from blockyard.core.handles import DoomedBlocks, ImmutableBlocks, MutableBlocks
+from blockyard.core.pins import PinTable
+from blockyard.core.pool import BlockPool, ClearReport
+from blockyard.core.states import RowState
+from blockyard.core.vocabulary import BlockId, ContentKey, Generation, GroupId, ItemStatus, Tier
+from blockyard_block_manager.event_log import EventLog
+
+LOCAL_TIERS: Final = (Tier.G2, Tier.G3)
+
+
+@dataclass(frozen=True, slots=True)
+class StaleHeader:
+    """A free slot whose header still names an evicted block: a restart would bring it back."""
+
+    block: BlockId
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What became of a job's blocks."""
+
+    blocks: ImmutableBlocks
+    doomed: int
+
+
+class NodeTables:
+    """Pools of G2 and G3, the pins on them, and the full names of what G2 holds."""
+
+    def __init__(self, events: EventLog, block_tokens: int) -> None:
+        """Start without pools: their sizes come with the first attach of the offload-worker."""
+        self.events: Final = events
+        self.pins: Final = PinTable()
+        self.serving = False
+        """Whether the worker is there and the tables say all that it holds: only then is an absent block a miss."""
+        self.grants_open = False
+        """Whether slots may be granted: every process that can write the arena is attached or proven dead."""
+        self._block_tokens = block_tokens
+        self._pools: dict[Tier, BlockPool] = {}
+        self._names: dict[tuple[ContentKey, GroupId], BlockName] = {}
+        self._stale: dict[BlockId, Generation] = {}
+        self.on_left: Callable[[Tier, Sequence[ContentKey]], None] = lambda tier, keys: None
+        """Called in the section in which blocks leave a tier."""
+
+    def open(self, tier: Tier, slots: int) -> None:
+        """Make the pool of a tier."""
+        self._pools[tier] = BlockPool(tier, slots, LruPolicy(slots))
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+    def has(self, tier: Tier) -> bool:
+        """Whether the tier exists on this node and its size is known."""
+        return tier in self._pools
+
+    def pool(self, tier: Tier) -> BlockPool:
+        """The pool of a tier, for counts and checks.
+
+        Raises:
+            NotReadyError: the offload-worker has not told its size yet.
+        """
+        pool = self._pools.get(tier)
+        if pool is None:
+            raise NotReadyError("the tier is not open", tier=tier.label)
+        return pool
+
+    def holds(self, tier: Tier, keys: Sequence[ContentKey], group: GroupId) -> list[bool]:
+        """Per key, whether the tier holds it; touches nothing."""
+        pool = self._pools.get(tier)
+        if pool is None:
+            return [False] * len(keys)
+        return [row is not None for row in pool.find(keys, group)]
+
+    def name(self, key: ContentKey, group: GroupId) -> BlockName | None:
+        """Full name of a block in G2; None where only its key is known (found by a restart)."""
+        return self._names.get((key, group))
+
+    def named(self) -> dict[BlockScope, list[BlockName]]:
+        """Everything in G2 whose full name is known, by scope."""
+        found: dict[BlockScope, list[BlockName]] = {}
+        for block in self.pool(Tier.G2).registered():
+            name = self._names.get((block.key, block.group))
+            if name is not None:
+                scope = BlockScope(block.identity, block.tenant, block.group, self._block_tokens)
+                found.setdefault(scope, []).append(name)
+        return found
+
+    def learn(self, names: Iterable[BlockName], group: GroupId) -> list[BlockName]:
+        """Take full names from a caller that computed them; returns those that G2 holds and that were not known."""
+        learned: list[BlockName] = []
+        listed = list(names)
+        for name, held in zip(listed, self.holds(Tier.G2, [name.key for name in listed], group), strict=True):
+            if held and (name.key, group) not in self._names:
+                self._names[name.key, group] = name
+                learned.append(name)
+        return learned
+
+    def room(self, tier: Tier) -> int:
+        """Blocks that can be granted now; G3 slots only without eviction, since those need a durable header first."""
+        pool = self._pools.get(tier)
+        if pool is None or not self.grants_open:
+            return 0
+        return pool.available if tier is Tier.G2 else pool.free
+
+    # --- grants and commits -------------------------------------------------------------------------------------------
+    def grant(self, tier: Tier, count: int) -> MutableBlocks:
+        """Grant slots; what G2 evicts for them is announced as removed before anyone can write there.
+
+        Raises:
+            NotReadyError: grants are not open.
+            OutOfBlocksError: fewer slots than asked for; nothing changed.
+        """
+        if not self.grants_open:
+            raise NotReadyError("nothing is granted before every writer of the arena is attached", tier=tier.label)
+        allocation = self.pool(tier).allocate(count, evict=tier is Tier.G2)
+        self._left(tier, allocation.evicted)
+        if tier is Tier.G2:
+            self._stale.update((facts.block, facts.generation) for facts in allocation.evicted)
+        return allocation.blocks
+
+    def commit(
+        self,
+        tier: Tier,
+        blocks: MutableBlocks,
+        names: Sequence[BlockName],
+        scope: BlockScope,
+        statuses: Sequence[ItemStatus],
+        origin: Tier,
+    ) -> Committed:
+        """Take over what a settled job brought: register and announce the blocks that are OK, free the other slots.
+
+        Slots that a clear doomed meanwhile register nothing; they come out of ``drain_doomed``.
+
+        Returns:
+            Pins on the blocks that carry the keys now, in order, and the number of doomed ones.
+        """
+        pool = self.pool(tier)
+        good = [index for index, status in enumerate(statuses) if status is ItemStatus.OK]
+        keys = [names[index].key for index in good]
+        before = pool.find(keys, scope.group)
+        slots = blocks.ids
+        complete = blocks.stage(_staged(names, scope), good)
+        blocks.release()
+        registration = complete.register()
+        after = pool.find(keys, scope.group)
+        fresh = [index for index, old, new in zip(good, before, after, strict=True) if old is None and new is not None]
+        if tier is Tier.G2:
+            for index in good:
+                self._stale.pop(slots[index], None)
+            for index in fresh:
+                self._names[names[index].key, scope.group] = names[index]
+        self.events.copied(origin, tier, scope, select(names, fresh))
+        return Committed(registration.blocks, registration.doomed)
+
+    # --- leaving ------------------------------------------------------------------------------------------------------
+    def condemn(self, tier: Tier, block: BlockId, generation: Generation) -> DoomedBlocks:
+        """A copy is damaged: it leaves the table now. Returns its slot where nobody holds it, else nothing yet."""
+        condemned = self.pool(tier).condemn(block, generation)
+        self._left(tier, condemned.facts)
+        return condemned.doomed
+
+    def evict(self, tier: Tier, count: int) -> DoomedBlocks:
+        """Take up to ``count`` blocks that nobody holds out of the table; their slots await FREE headers."""
+        doomed = self.pool(tier).evict(count)
+        self._left(tier, doomed.facts)
+        return doomed
+
+    def clear(self, tier: Tier) -> ClearReport:
+        """Forget the whole tier in this section; one ``cleared`` event says so."""
+        report = self.pool(tier).clear()
+        self.on_left(tier, [key for key, _ in self._names] if tier is Tier.G2 else [])
+        if tier is Tier.G2:
+            self._names.clear()
+        self.events.cleared(self.events.owner_of(tier), tier)
+        return report
+
+    def drain_doomed(self, tier: Tier) -> DoomedBlocks | None:
+        """Slots of condemned or cleared blocks whose last holder let go; None where there are none."""
+        pool = self._pools.get(tier)
+        if pool is None:
+            return None
+        doomed = pool.drain_doomed()
+        if len(doomed):
+            return doomed
+        doomed.release()
+        return None
+
+    def stale_headers(self) -> tuple[StaleHeader, ...]:
+        """Free G2 slots whose headers still name evicted blocks."""
+        return tuple(StaleHeader(block, generation) for block, generation in self._stale.items())
+
+    def header_freed(self, stale: StaleHeader) -> None:
+        """The header of a free G2 slot says FREE or names a newer grant."""
+        if self._stale.get(stale.block) == stale.generation:
+            del self._stale[stale.block]
+
+    # --- recovery -----------------------------------------------------------------------------------------------------
+    def quarantine(self, tier: Tier, slots: Iterable[int]) -> MutableBlocks | None:
+        """Take free slots out of circulation that a job of an earlier life may still write; None where none is free."""
+        pool = self.pool(tier)
+        wanted = [BlockId(slot) for slot in slots if 0 <= slot < pool.capacity]
+        free = {block for block in wanted if pool.state(block) is RowState.FREE}
+        if not free:
+            return None
+        everything = pool.allocate(pool.free, evict=False).blocks
+        taken = everything.split([index for index, block in enumerate(everything.ids) if block in free])
+        everything.release()
+        return taken
+
+    def drop(self, tier: Tier, facts: Iterable[BlockFacts]) -> list[DoomedBlocks]:
+        """Blocks without their bytes leave the table; returns their slots as far as nobody holds them."""
+        dropped: list[DoomedBlocks] = []
+        gone: list[BlockFacts] = []
+        for block in facts:
+            condemned = self.pool(tier).condemn(block.block, block.generation)
+            gone.extend(condemned.facts)
+            dropped.append(condemned.doomed)
+        self._left(tier, gone)
+        return dropped
+
+    def adopt(self, tier: Tier, records: Sequence[AdoptedBlock]) -> DoomedBlocks:
+        """Register blocks found by their headers in free slots; returns the slots of surplus copies."""
+        pool = self.pool(tier)
+        known = pool.find([record.key for record in records])
+        report = pool.adopt(records)
+        fresh = [record for record, row in zip(records, known, strict=True) if row is None]
+        grouped: dict[BlockScope, dict[ContentKey, AdoptedBlock]] = {}
+        for record in fresh:
+            scope = BlockScope(record.identity, record.tenant, record.group, self._block_tokens)
+            grouped.setdefault(scope, {})[record.key] = record
+        for scope, blocks in grouped.items():
+            self.events.recovered(tier, scope, _columns(blocks.values()))
+        if tier is Tier.G2:
+            for record in records:
+                self._stale.pop(record.block, None)
+        return report.losers
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+    def _left(self, tier: Tier, facts: Iterable[BlockFacts]) -> None:
+        listed = list(facts)
+        if tier is Tier.G2:
+            for block in listed:
+                self._names.pop((block.key, block.group), None)
+        self.on_left(tier, [block.key for block in listed])
+        owner = self.events.owner_of(tier)
+        self.events.removed(owner, tier, [(block.identity, block.group, block.key) for block in listed])
+
+
+def _staged(names: Sequence[BlockName], scope: BlockScope) -> StagedColumns:
+    return StagedColumns(
+        keys=[name.key for name in names],
+        parents=[name.parent for name in names],
+        positions=[name.position for name in names],
+        identity=scope.identity,
+        tenant=scope.tenant,
+        group=scope.group,
+    )
+
+
+def _columns(blocks: Iterable[AdoptedBlock]) -> BlockColumns:
+    ordered = sorted(blocks, key=lambda block: block.position)
+    return BlockColumns(
+        tuple(block.key for block in ordered),
+        tuple(block.parent for block in ordered),
+        tuple(block.position for block in ordered),
+    )

@@ -1,0 +1,148 @@
+"""Packs of blocks from G2 to the shared store: full segments at once, the tail of a chain when it rests.
+
+Which packs are due is decided by the planner of the core; here their sources are pinned, the jobs handed in and the
+results told to planner and catalogue. While the remote tier is away nothing is planned and nothing is pinned.
+Invariants: sources are pinned from the plan of a job until it has settled; a pack counts as stored only if every
+block of it was; ``offloaded`` to G4 is announced only then.
+Threading: owned by the event loop of the service. No await.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+
+from blockyard.core.block_name import BlockName
+from blockyard.core.clock import Clock
+from blockyard.core.errors import BlockNotFoundError
+from blockyard.core.events import BlockScope
+from blockyard.core.pack_plan import PackPlan, PackPlanner
+from blockyard.core.pins import PinKind, PinOwner
+from blockyard.core.vocabulary import ContentKey, GroupId, ItemStatus, JobKind, Lane, Tier, WorkerRole
+from blockyard.wire.worker_channel import Pack
+from blockyard_block_manager.job_desk import JobDesk
+from blockyard_block_manager.job_order import JobOrder, OrderReport, Places
+from blockyard_block_manager.node_profile import NodeProfile
+from blockyard_block_manager.node_tables import NodeTables
+from blockyard_block_manager.shared_catalogue import SharedCatalogue
+from blockyard_block_manager.slot_freer import SlotFreer
+
+
+class PackWriter:
+    """Plans G4 puts."""
+
+    def __init__(
+        self,
+        profile: NodeProfile,
+        tables: NodeTables,
+        desk: JobDesk,
+        freer: SlotFreer,
+        catalogue: SharedCatalogue,
+        planner: PackPlanner,
+        clock: Clock,
+    ) -> None:
+        """Plan with ``planner`` over G2, hand jobs to ``desk``."""
+        self._profile = profile
+        self._tables = tables
+        self._desk = desk
+        self._freer = freer
+        self._catalogue = catalogue
+        self._planner = planner
+        self._clock = clock
+        self._numbers = count(1)
+
+    # --- what others learn --------------------------------------------------------------------------------------------
+    def landed(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
+        """Blocks are readable in G2 and their full names are known."""
+        if self._profile.g4_enabled:
+            self._planner.registered(names, scope, self._clock.monotonic())
+
+    def left(self, keys: Iterable[ContentKey]) -> None:
+        """Blocks left G2."""
+        self._planner.evicted(keys, self._clock.monotonic())
+
+    def found(self, keys: Iterable[ContentKey]) -> None:
+        """The shared index names these blocks."""
+        self._planner.known(keys)
+
+    def read(self, names: Sequence[BlockName], scope: BlockScope) -> None:
+        """Blocks were read from the store."""
+        self._planner.known(name.key for name in names)
+        self._catalogue.seen(names, scope)
+
+    def gone(self, keys: Sequence[ContentKey], group: GroupId) -> None:
+        """The store does not have these blocks, or has damaged bytes."""
+        self._planner.lost(keys, self._clock.monotonic())
+        self._catalogue.gone(keys, group)
+
+    # --- puts ---------------------------------------------------------------------------------------------------------
+    def pump(self) -> None:
+        """Issue jobs for the packs that are due, as far as packs may be open."""
+        room = self._profile.g4_open_packs - self._planner.in_flight
+        if room < 1 or not self._desk.attached(WorkerRole.REMOTE_TIER) or not self._tables.has(Tier.G2):
+            return
+        for plans in _jobs(self._planner.due(self._clock.monotonic(), room)):
+            self._issue(plans)
+
+    def _issue(self, plans: Sequence[PackPlan]) -> None:
+        names = tuple(name for plan in plans for name in plan.names)
+        scope = plans[0].scope
+        try:
+            sources = self._tables.pool(Tier.G2).pin_all([name.key for name in names], scope.group)
+        except BlockNotFoundError:
+            self._fail(plans)
+            return
+        order = JobOrder(
+            role=WorkerRole.REMOTE_TIER,
+            kind=JobKind.G4_PUT,
+            lane=Lane.STORE,
+            ttl_ms=self._profile.store_ttl_ms,
+            count=len(names),
+            names=names,
+            scope=scope,
+            source=Places(sources.ids, sources.generations),
+            packs=tuple(self._packs(plans)),
+        )
+        owner = PinOwner(PinKind.JOB, f"g4-put-{next(self._numbers)}")
+        self._tables.pins.add(owner, sources)
+        self._desk.hand_in(order, lambda report: self._settled(plans, order, owner, report))
+
+    def _packs(self, plans: Sequence[PackPlan]) -> Iterable[Pack]:
+        first = 0
+        for plan in plans:
+            yield Pack(
+                pack=plan.pack,
+                first_item=first,
+                count=len(plan.names),
+                first_position=plan.first_position,
+                blocks=len(plan.names),
+                stride_bytes=self._planner.geometry.stride_bytes,
+            )
+            first += len(plan.names)
+
+    def _settled(self, plans: Sequence[PackPlan], order: JobOrder, owner: PinOwner, report: OrderReport) -> None:
+        self._freer.condemn_damaged(Tier.G2, order.source, report.statuses)
+        first = 0
+        for plan in plans:
+            statuses = report.statuses[first : first + len(plan.names)]
+            first += len(plan.names)
+            if all(status is ItemStatus.OK for status in statuses):
+                self._planner.stored(plan.pack)
+                self._catalogue.stored(plan.names, plan.scope)
+            else:
+                self._fail([plan])
+        self._tables.pins.release(owner)
+
+    def _fail(self, plans: Iterable[PackPlan]) -> None:
+        now = self._clock.monotonic()
+        for plan in plans:
+            self._planner.failed(plan.pack, now)
+
+
+def _jobs(plans: Iterable[PackPlan]) -> list[list[PackPlan]]:
+    """Plans that continue the one before them go into its job."""
+    jobs: list[list[PackPlan]] = []
+    for plan in plans:
+        if plan.previous is None or not jobs:
+            jobs.append([plan])
+        else:
+            jobs[-1].append(plan)
+    return jobs

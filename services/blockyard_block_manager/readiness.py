@@ -1,0 +1,60 @@
+"""What ``/readyz`` says of the node: local tiers decide, the rest is named.
+
+Local tiers serve without the bus, the index and the store; those being away makes the service not ready in the sense
+that something is missing, and the check says what still works.
+Threading: one event loop.
+"""
+
+from blockyard.core.vocabulary import WorkerRole
+from blockyard.runtime.bus_values import BusState
+from blockyard.runtime.http import Health
+from blockyard.runtime.lease import LeaseState
+from blockyard.runtime.telemetry import Metrics
+from blockyard_block_manager.node_core import NodeCore
+from blockyard_block_manager.recovery import WorkerPhase
+
+
+class Readiness:
+    """Keeps the checks of this service up to date."""
+
+    def __init__(self, health: Health, metrics: Metrics, core: NodeCore) -> None:
+        """Show the state of ``core``, and of what it is told."""
+        self._health = health
+        self._metrics = metrics
+        self._core = core
+        self._bus("connecting to NATS", up=False)
+        self.lease_changed(LeaseState.PENDING)
+        self.update()
+
+    def update(self) -> None:
+        """Look at the core; called when a section has ended."""
+        recovery, health = self._core.recovery, self._health
+        phase = recovery.phase(WorkerRole.OFFLOAD_WORKER)
+        details = {
+            WorkerPhase.AWAY: "the offload-worker is away: G2 and G3 are unknown",
+            WorkerPhase.LISTING: "the inventory of G2 and G3 is not complete",
+            WorkerPhase.READY: "",
+        }
+        health.set("local-tiers", phase is WorkerPhase.READY, details[phase])
+        if phase is WorkerPhase.READY:
+            health.started = True
+        if self._core.profile.g4_enabled:
+            there = recovery.phase(WorkerRole.REMOTE_TIER) is WorkerPhase.READY
+            waits = recovery.waits_for_remote
+            why = "nothing is stored before it has attached" if waits else "G4 is unknown, local tiers go on"
+            health.set("remote-tier", there, "" if there else f"the remote-tier is away: {why}")
+        for role in WorkerRole:
+            self._metrics.dependency_up.labels(role.label).set(recovery.phase(role) is not WorkerPhase.AWAY)
+
+    def bus_changed(self, state: BusState) -> None:
+        """The connection to NATS changed its state."""
+        up = state is BusState.CONNECTED
+        self._bus("" if up else "NATS is away: events wait, local tiers go on", up=up)
+
+    def lease_changed(self, state: LeaseState, detail: str = "") -> None:
+        """The lease of the node's name changed its state."""
+        self._health.set("node-lease", state is LeaseState.HELD, "" if state is LeaseState.HELD else detail or state)
+
+    def _bus(self, detail: str, *, up: bool) -> None:
+        self._health.set("nats", up, detail)
+        self._metrics.dependency_up.labels("nats").set(up)

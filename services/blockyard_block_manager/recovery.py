@@ -1,0 +1,238 @@
+"""Who may be trusted when: attach of the workers, what they inherited, and the comparison of tables with headers.
+
+::
+
+    AWAY ──attached──► LISTING ──inventory of G3 and G2 compared──► READY ──channel ended──► AWAY
+                          └── same life of the worker as listed before: READY at once
+
+The headers are the truth: after a restart of the block-manager they fill the tables, after a restart of the worker
+they correct them. Slots that a job of an earlier life may still write are kept out of circulation until that job has
+ended and the slots were listed again.
+Invariants: nothing is granted before every process that can write the arena is attached, or proven dead by its free
+lock; absent blocks are a miss only while the tables are complete and the worker is there.
+Threading: owned by the event loop of the service. No await.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum, unique
+
+import numpy as np
+
+from blockyard.core.errors import KernelError, MalformedFrameError
+from blockyard.core.handles import MutableBlocks
+from blockyard.core.jobs import JobId, destination_tier
+from blockyard.core.vocabulary import Epoch, JobKind, JobSeq, Tier, WorkerRole
+from blockyard.tiers.header import InventoryRecord
+from blockyard.wire.worker_channel import ArenaInfo, Attached, RunningJob
+from blockyard_block_manager.inventory_match import Listing, match_inventory
+from blockyard_block_manager.job_desk import JobDesk
+from blockyard_block_manager.node_profile import NodeProfile
+from blockyard_block_manager.node_tables import LOCAL_TIERS, NodeTables
+from blockyard_block_manager.slot_freer import SlotFreer
+
+
+class TiersResizedError(KernelError):
+    """The offload-worker came back with tiers of other sizes: only a new life of the block-manager takes that over."""
+
+    code = "tiers-resized"
+    title = "The tiers changed their sizes"
+    remedy = "Nothing to do: the block-manager starts again and takes the new sizes."
+
+
+@unique
+class WorkerPhase(Enum):
+    """Where the relation to a worker stands."""
+
+    AWAY = "away"
+    LISTING = "listing"
+    """Attached; its inventory is not compared yet."""
+    READY = "ready"
+
+
+@dataclass(slots=True)
+class _Worker:
+    phase: WorkerPhase = WorkerPhase.AWAY
+    epoch: Epoch | None = None
+    mover: str = ""
+    quarantine: dict[JobId, list[tuple[Tier, MutableBlocks]]] = field(default_factory=dict)
+    engine_writes: set[JobId] = field(default_factory=set)
+    """Jobs of earlier lives that may still write engine memory."""
+
+
+class Recovery:
+    """Phases of both workers, and what follows from them."""
+
+    def __init__(self, profile: NodeProfile, tables: NodeTables, desk: JobDesk, freer: SlotFreer) -> None:
+        """Fill and correct ``tables``."""
+        self._profile = profile
+        self._tables = tables
+        self._desk = desk
+        self._freer = freer
+        self._workers = {role: _Worker() for role in WorkerRole}
+        self._arena: ArenaInfo | None = None
+        self._listed_epoch: Epoch | None = None
+        self._released: list[tuple[Tier, MutableBlocks]] = []
+        self._remote_excused = not profile.g4_enabled
+        desk.on_inherited_ended = self._inherited_ended
+
+    # --- state --------------------------------------------------------------------------------------------------------
+    def phase(self, role: WorkerRole) -> WorkerPhase:
+        """Where the relation to a worker stands."""
+        return self._workers[role].phase
+
+    def epoch(self, role: WorkerRole) -> Epoch | None:
+        """Life of a worker that answered last; None before the first answer."""
+        return self._workers[role].epoch
+
+    def mover(self, role: WorkerRole) -> str:
+        """Name of the mover that a worker told."""
+        return self._workers[role].mover
+
+    @property
+    def arena(self) -> ArenaInfo | None:
+        """The arena in use."""
+        return self._arena
+
+    @property
+    def needs_listing(self) -> bool:
+        """Whether to ask for the inventory: the worker has a new life, or slots have come out of quarantine."""
+        worker = self._workers[WorkerRole.OFFLOAD_WORKER]
+        return worker.phase is not WorkerPhase.AWAY and (worker.epoch != self._listed_epoch or bool(self._released))
+
+    @property
+    def engine_writes_settled(self) -> bool:
+        """Whether no job of an earlier life can write engine memory any more."""
+        worker = self._workers[WorkerRole.OFFLOAD_WORKER]
+        return worker.epoch is not None and not worker.engine_writes
+
+    @property
+    def waits_for_remote(self) -> bool:
+        """Whether nothing is granted because the remote tier runs and has not attached."""
+        return not self._remote_excused
+
+    # --- attach -------------------------------------------------------------------------------------------------------
+    def attached(self, role: WorkerRole, answer: Attached) -> bool:
+        """A worker answered attach.
+
+        Returns:
+            Whether the arena was replaced, so that everybody who maps it has to be attached again.
+
+        Raises:
+            NotReadyError: an earlier life of the worker answered.
+            TiersResizedError: its tiers have other sizes than this life of the block-manager knows.
+        """
+        worker = self._workers[role]
+        running = [_id(job) for job in answer.running]
+        self._desk.worker_attached(role, Epoch(answer.worker_epoch), running)
+        worker.epoch = Epoch(answer.worker_epoch)
+        worker.mover = answer.mover
+        replaced = role is WorkerRole.OFFLOAD_WORKER and self._take_geometry(answer)
+        for job in answer.running:
+            self._quarantine(worker, job)
+        if role is WorkerRole.REMOTE_TIER:
+            worker.phase = WorkerPhase.READY
+            self._remote_excused = True
+        else:
+            worker.phase = WorkerPhase.READY if worker.epoch == self._listed_epoch else WorkerPhase.LISTING
+        self._set_gates()
+        return replaced
+
+    def disconnected(self, role: WorkerRole) -> None:
+        """The channel to a worker ended: what it holds is unknown until it answers again."""
+        self._workers[role].phase = WorkerPhase.AWAY
+        self._set_gates()
+        self._desk.worker_disconnected(role)
+
+    def remote_proven_dead(self) -> None:
+        """Nobody holds the lock of the remote tier: it cannot write the arena before it is attached."""
+        self._remote_excused = True
+        self._set_gates()
+
+    # --- inventory ----------------------------------------------------------------------------------------------------
+    def begin_listing(self) -> Listing:
+        """Note what the tables hold before the first page is asked for."""
+        worker = self._workers[WorkerRole.OFFLOAD_WORKER]
+        tiers = tuple(tier for tier in LOCAL_TIERS if self._tables.has(tier))
+        registered = {tier: self._tables.pool(tier).registered() for tier in tiers}
+        quarantined = {tier: [blocks for owner, blocks in self._released if owner is tier] for tier in tiers}
+        return Listing(
+            worker_epoch=worker.epoch,
+            full=worker.epoch != self._listed_epoch,
+            first=self._listed_epoch is None,
+            registered=registered,
+            quarantined=quarantined,
+        )
+
+    def finish_listing(self, listing: Listing, records: dict[Tier, list[InventoryRecord]]) -> None:
+        """Make the tables agree with the headers of all slots, in one section.
+
+        A full listing (new life of the worker) drops registered blocks without their header. Every listing registers
+        READY headers in free slots and announces them; of two copies of a block in a tier the newer stays.
+        """
+        worker = self._workers[WorkerRole.OFFLOAD_WORKER]
+        if worker.epoch != listing.worker_epoch or worker.phase is WorkerPhase.AWAY:
+            return
+        for tier in listing.registered:
+            for slots in match_inventory(self._tables, tier, listing, records[tier], self._profile.block_bytes):
+                self._freer.free(tier, slots)
+        done = [blocks for handles in listing.quarantined.values() for blocks in handles]
+        self._released = [(tier, blocks) for tier, blocks in self._released if blocks not in done]
+        self._listed_epoch = worker.epoch
+        worker.phase = WorkerPhase.READY
+        self._set_gates()
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+    def _take_geometry(self, answer: Attached) -> bool:
+        slabs = sum(slab.slots for slab in answer.slabs) if self._profile.g3_enabled else 0
+        arena, before = answer.arena, self._arena
+        if arena is None:
+            raise MalformedFrameError("the offload-worker hands over its arena")
+        if slabs and not self._tables.has(Tier.G3):
+            self._tables.open(Tier.G3, slabs)
+        if before is None:
+            self._tables.open(Tier.G2, arena.slots)
+        known = self._tables.pool(Tier.G3).capacity if slabs else 0
+        if slabs != known or (before is not None and arena.slots != before.slots):
+            raise TiersResizedError(arena_slots=arena.slots, slab_slots=slabs)
+        self._arena = arena
+        if before is None or arena.arena == before.arena:
+            return False
+        # The old bytes are out of reach, and what jobs under way write lands in memory that nobody reads any more.
+        self._freer.free(Tier.G2, self._tables.clear(Tier.G2).doomed)
+        return True
+
+    def _quarantine(self, worker: _Worker, running: RunningJob) -> None:
+        job = _id(running)
+        if job.epoch >= self._profile.epoch or job in worker.quarantine:
+            return
+        if running.kind is JobKind.G2_G1:
+            worker.engine_writes.add(job)
+        slots = np.frombuffer(running.destinations, dtype="<u4").tolist()
+        worker.quarantine[job] = [
+            (tier, blocks)
+            for tier in _possible_tiers(running.kind)
+            if self._tables.has(tier) and (blocks := self._tables.quarantine(tier, slots)) is not None
+        ]
+
+    def _inherited_ended(self, job: JobId) -> None:
+        for worker in self._workers.values():
+            worker.engine_writes.discard(job)
+            self._released.extend(worker.quarantine.pop(job, []))
+
+    def _set_gates(self) -> None:
+        worker = self._workers[WorkerRole.OFFLOAD_WORKER]
+        self._tables.serving = worker.phase is WorkerPhase.READY
+        self._tables.grants_open = self._tables.serving and self._remote_excused
+
+
+def _id(running: RunningJob) -> JobId:
+    return JobId(Epoch(running.epoch), JobSeq(running.seq))
+
+
+def _possible_tiers(kind: JobKind) -> Iterable[Tier]:
+    """Tiers whose slots a running job may write; a FREE job does not say which, so it counts for both."""
+    if kind is JobKind.FREE:
+        return LOCAL_TIERS
+    tier = destination_tier(kind)
+    return () if tier is None else (tier,)

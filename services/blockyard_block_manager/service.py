@@ -1,0 +1,199 @@
+"""The block-manager as a whole: the core and what carries messages to it, started in order and stopped in reverse.
+
+::
+
+    HTTP and API ─┐        ┌─ engines (connector channel)
+    bus: events ◄─┤  core  ├─ offload-worker (job channel)
+    lease       ◄─┘        └─ remote-tier (job channel)
+
+Threading: one event loop.
+"""
+
+import asyncio
+import importlib.metadata
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from blockyard.core.errors import FencedError
+from blockyard.core.job_table import JobLimits
+from blockyard.core.outbox import Outbox
+from blockyard.core.vocabulary import WorkerRole
+from blockyard.runtime.bus import Bus
+from blockyard.runtime.bus_values import StreamSpec
+from blockyard.runtime.lease import InstanceLease, list_instances
+from blockyard.runtime.logs import get_logger
+from blockyard.runtime.node_folder import ServiceName
+from blockyard.runtime.process_life import holder_of
+from blockyard.runtime.supervisor import ServiceContext
+from blockyard.wire.event_codec import encode_event
+from blockyard.wire.events import InstanceRecord
+from blockyard.wire.subjects import EVENT_STREAM, EVENT_SUBJECTS, events_of, instance_key
+from blockyard_block_manager.api.application import make_application
+from blockyard_block_manager.api.ports import ApiPorts
+from blockyard_block_manager.arena_keeper import ArenaKeeper
+from blockyard_block_manager.connector_server import ConnectorServer
+from blockyard_block_manager.decisions import deciding
+from blockyard_block_manager.event_publisher import EventPublisher
+from blockyard_block_manager.manager_metrics import ManagerMetrics
+from blockyard_block_manager.node_core import NodeCore
+from blockyard_block_manager.node_profile import NodeProfile
+from blockyard_block_manager.readiness import Readiness
+from blockyard_block_manager.remote_index import RemoteIndex
+from blockyard_block_manager.section_waiters import SectionWaiters
+from blockyard_block_manager.worker_link import WorkerLink
+
+OUTBOX_BYTES: Final = 64 << 20
+TICK_SECONDS: Final = 0.02
+_GAUGE_TICKS: Final = 25
+_PROBE_SECONDS: Final = 0.2
+_log: Final = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """The parts that decide and wait."""
+
+    core: NodeCore
+    index: RemoteIndex
+    waiters: SectionWaiters
+
+
+def make_node(context: ServiceContext) -> Node:
+    """The core of this life, not connected to anything."""
+    settings, epoch = context.settings, context.life.epoch
+    profile = NodeProfile.of(settings, epoch)
+    limits = JobLimits(
+        resend_seconds=settings.jobs.resend_ms / 1_000,
+        resend_limit=settings.jobs.resend_limit,
+        unsettled_limit=settings.jobs.queue_limit,
+    )
+    outbox = Outbox(profile.instance, epoch, OUTBOX_BYTES, encode_event)
+    index = RemoteIndex()
+    core = NodeCore(profile, limits, outbox, index, context.clock, ManagerMetrics(context.metrics))
+    return Node(core=core, index=index, waiters=SectionWaiters())
+
+
+async def serve(context: ServiceContext) -> None:
+    """Serve until asked to stop."""
+    settings = context.settings
+    node = make_node(context)
+    core = node.core
+    async with AsyncExitStack() as stack:
+        bus = await stack.enter_async_context(Bus(settings.nats, f"blockyard-{core.profile.instance}"))
+        ports = ApiPorts(core=core, index=node.index, list_instances=lambda: list_instances(bus, settings.nats))
+        application = make_application(ports)
+        http = await stack.enter_async_context(context.serve_http(settings.http.block_manager_port, application))
+        readiness = Readiness(context.health, context.metrics, core)
+        bus.listen(readiness.bus_changed)
+        publisher = _publisher(context, core, bus)
+        lease = _lease(context, core, bus, http.url, readiness)
+        stack.push_async_callback(lease.release)
+        stack.push_async_callback(node.index.close)
+        arena = stack.enter_context(ArenaKeeper())
+        links = {
+            role: WorkerLink(role, context.node.service(service).socket, core, arena)
+            for role, service in _workers(settings.g4.enabled).items()
+        }
+        worker = links[WorkerRole.OFFLOAD_WORKER]
+        engines = ConnectorServer(context.folder.socket, core, worker, node.index, node.waiters)
+        worker.on_attached = lambda replaced: _worker_attached(engines, links, replaced)
+        if WorkerRole.REMOTE_TIER in links:
+            node.index.connect(links[WorkerRole.REMOTE_TIER])
+        core.desk.on_work = lambda role: links[role].wake()
+        core.on_section_end = _SectionEnd(node, readiness, lease)
+        await stack.enter_async_context(engines)
+        context.start(publisher.run(), "events")
+        context.start(_hold_lease(lease), "lease")
+        for role, link in links.items():
+            context.start(link.run(), role.label)
+        if settings.g4.enabled:
+            context.start(_probe_remote(context, core), "remote-probe")
+        context.start(_tick(core, links), "tick")
+        await context.stop.wait()
+
+
+async def _tick(core: NodeCore, links: dict[WorkerRole, WorkerLink]) -> None:
+    ticks = 0
+    while True:
+        with deciding():
+            actions = core.tick()
+        for action in actions:
+            links[action.role].act(action)
+        if ticks % _GAUGE_TICKS == 0:
+            core.update_gauges()
+        ticks += 1
+        await asyncio.sleep(TICK_SECONDS)
+
+
+async def _probe_remote(context: ServiceContext, core: NodeCore) -> None:
+    """A remote tier that does not run cannot write the arena: local tiers need not wait for it."""
+    folder = context.node.service(ServiceName.REMOTE_TIER)
+    while core.recovery.waits_for_remote:
+        if holder_of(folder) is None:
+            core.remote_proven_dead()
+            return
+        await asyncio.sleep(_PROBE_SECONDS)
+
+
+async def _hold_lease(lease: InstanceLease) -> None:
+    await lease.run()
+    raise FencedError("a later life of this node is known", lease=lease.state.value)
+
+
+def _worker_attached(engines: ConnectorServer, links: dict[WorkerRole, WorkerLink], replaced: bool) -> None:
+    if replaced and WorkerRole.REMOTE_TIER in links:
+        links[WorkerRole.REMOTE_TIER].reconnect()  # it maps the old arena
+    engines.map_engines()
+
+
+class _SectionEnd:
+    """What others learn when a section of the core is over."""
+
+    def __init__(self, node: Node, readiness: Readiness, lease: InstanceLease) -> None:
+        self._node = node
+        self._readiness = readiness
+        self._lease = lease
+
+    def __call__(self) -> None:
+        self._node.waiters.section_ended()
+        self._readiness.update()
+        engines = tuple(sorted({session.engine for session in self._node.core.sessions}))
+        if engines != self._lease.record.engines:
+            self._lease.update(msgspec.structs.replace(self._lease.record, engines=engines))
+
+
+def _workers(g4_enabled: bool) -> dict[WorkerRole, ServiceName]:
+    workers = {WorkerRole.OFFLOAD_WORKER: ServiceName.OFFLOAD_WORKER}
+    if g4_enabled:
+        workers[WorkerRole.REMOTE_TIER] = ServiceName.REMOTE_TIER
+    return workers
+
+
+def _publisher(context: ServiceContext, core: NodeCore, bus: Bus) -> EventPublisher:
+    node, nats = context.settings.node, context.settings.nats
+    stream = StreamSpec(name=EVENT_STREAM, subjects=(EVENT_SUBJECTS,), max_bytes=int(nats.stream_max_bytes))
+    subject = events_of(node.namespace, node.name)
+    publisher = EventPublisher(core.events.outbox, bus, stream, subject, context.metrics)
+
+    def appended() -> None:
+        context.metrics.events_appended.inc()
+        publisher.wake()
+
+    core.events.on_append = appended
+    return publisher
+
+
+def _lease(context: ServiceContext, core: NodeCore, bus: Bus, url: str, readiness: Readiness) -> InstanceLease:
+    node = context.settings.node
+    record = InstanceRecord(
+        instance=core.profile.instance,
+        folder=context.node.identify(),
+        epoch=core.profile.epoch,
+        api_url=url,
+        version=importlib.metadata.version("blockyard"),
+    )
+    key = instance_key(node.namespace, node.name)
+    return InstanceLease(bus, context.settings.nats, key, record, readiness.lease_changed)

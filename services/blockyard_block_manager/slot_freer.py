@@ -1,0 +1,168 @@
+"""FREE and BAD headers: the way of a slot from "left the table" to "may be granted again".
+
+::
+
+    doomed slots ──batch──► FREE job ──header says FREE, or never named this grant──► granted again
+         ▲                     │
+         └── expired, lost, worker away: again after a pause, or at its next attach ──┘
+
+A slot is kept until its header is known to be FREE, however often that takes: a header that still says READY would
+bring a cleared block back at the next restart, and on disk may not get a new payload under it.
+Invariants: every doomed slot taken in is in exactly one of ``_waiting`` and a job until it is free.
+Threading: owned by the event loop of the service. No await.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from blockyard.core.clock import Clock
+from blockyard.core.handles import DoomedBlocks
+from blockyard.core.offload_plan import batches
+from blockyard.core.vocabulary import BlockId, Generation, ItemStatus, JobKind, Lane, Tier, WorkerRole
+from blockyard_block_manager.job_desk import JobDesk
+from blockyard_block_manager.job_order import JobOrder, OrderEnd, OrderReport, Places
+from blockyard_block_manager.node_tables import LOCAL_TIERS, NodeTables, StaleHeader
+
+RETRY_SECONDS: Final = 1.0
+_TTL_MS: Final = 30_000
+
+
+@dataclass(slots=True, eq=False)
+class FreeTicket:
+    """Counts the slots that one operation wants freed."""
+
+    tier: Tier
+    open_slots: int = 0
+    freed_slots: int = 0
+
+
+@dataclass(slots=True)
+class _Batch:
+    tier: Tier
+    bad: bool
+    slots: DoomedBlocks | None
+    places: Places
+    tickets: tuple[FreeTicket, ...]
+    stale: tuple[StaleHeader, ...] = ()
+    not_before: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.places.indexes)
+
+
+class SlotFreer:
+    """Slots on their way back to their pool."""
+
+    def __init__(self, tables: NodeTables, desk: JobDesk, clock: Clock, max_items: int) -> None:
+        """Free slots of ``tables`` by jobs of at most ``max_items`` slots."""
+        self._tables = tables
+        self._desk = desk
+        self._clock = clock
+        self._max_items = max_items
+        self._waiting: deque[_Batch] = deque()
+        self._in_jobs: dict[Tier, int] = dict.fromkeys(LOCAL_TIERS, 0)
+        self._tickets: list[FreeTicket] = []
+
+    def pending(self, tier: Tier) -> int:
+        """Slots of a tier that are on their way."""
+        return self._in_jobs[tier] + sum(len(batch) for batch in self._waiting if batch.tier is tier)
+
+    def open_ticket(self, tier: Tier) -> FreeTicket:
+        """Start to count: slots of the tier whose holders let go from now on belong to the ticket."""
+        ticket = FreeTicket(tier)
+        self._tickets.append(ticket)
+        return ticket
+
+    def close_ticket(self, ticket: FreeTicket) -> None:
+        """Stop to count."""
+        self._tickets.remove(ticket)
+
+    def free(self, tier: Tier, slots: DoomedBlocks, ticket: FreeTicket | None = None, *, bad: bool = False) -> None:
+        """Take doomed slots in; they belong to this object from now on."""
+        self._take_in(tier, slots, () if ticket is None else (ticket,), bad)
+        self.pump()
+
+    def condemn_damaged(self, tier: Tier, places: Places, statuses: Sequence[ItemStatus]) -> None:
+        """Take the copies that a job found corrupt out of the table; their headers become BAD."""
+        for block, generation, status in zip(places.indexes, places.marks, statuses, strict=True):
+            if status is ItemStatus.CORRUPT:
+                self.free(tier, self._tables.condemn(tier, BlockId(block), Generation(generation)), bad=True)
+
+    def free_stale(self, headers: tuple[StaleHeader, ...], ticket: FreeTicket) -> None:
+        """Free headers of G2 slots that nobody holds; a slot granted meanwhile is left alone by its generation."""
+        for indexes in batches(range(len(headers)), self._max_items):
+            part = tuple(headers[index] for index in indexes)
+            places = Places(tuple(item.block for item in part), tuple(item.generation for item in part))
+            self._enter(_Batch(Tier.G2, False, None, places, (ticket,), part))
+        self.pump()
+
+    def collect(self) -> None:
+        """Take in what became free-able because its last holder let go."""
+        for tier in LOCAL_TIERS:
+            drained = self._tables.drain_doomed(tier)
+            if drained is not None:
+                self._take_in(tier, drained, tuple(item for item in self._tickets if item.tier is tier), bad=False)
+        self.pump()
+
+    def pump(self) -> None:
+        """Hand in what waits, as far as the worker is there and the pause after a failure is over."""
+        if not self._waiting or not self._desk.attached(WorkerRole.OFFLOAD_WORKER):
+            return
+        now = self._clock.monotonic()
+        for _ in range(len(self._waiting)):
+            batch = self._waiting.popleft()
+            if batch.not_before > now:
+                self._waiting.append(batch)
+            else:
+                self._hand_in(batch)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+    def _take_in(self, tier: Tier, slots: DoomedBlocks, tickets: tuple[FreeTicket, ...], bad: bool) -> None:
+        while len(slots):
+            part = slots.split(range(min(self._max_items, len(slots))))
+            self._enter(_Batch(tier, bad, part, Places(part.ids, part.generations), tickets))
+        slots.release()
+
+    def _enter(self, batch: _Batch) -> None:
+        for ticket in batch.tickets:
+            ticket.open_slots += len(batch)
+        self._waiting.append(batch)
+
+    def _hand_in(self, batch: _Batch) -> None:
+        self._in_jobs[batch.tier] += len(batch)
+        order = JobOrder(
+            role=WorkerRole.OFFLOAD_WORKER,
+            kind=JobKind.FREE,
+            lane=Lane.STORE,
+            ttl_ms=_TTL_MS,
+            count=len(batch),
+            target=batch.places,
+            free_tier=batch.tier,
+            bad=batch.bad,
+        )
+        self._desk.hand_in(order, lambda report: self._settled(batch, report))
+
+    def _settled(self, batch: _Batch, report: OrderReport) -> None:
+        self._in_jobs[batch.tier] -= len(batch)
+        if not _is_final(report):
+            # An order that was lost or never handed over waits for the next attach; a failed one for better times.
+            pause = RETRY_SECONDS if report.end is OrderEnd.RESULT else 0.0
+            batch.not_before = self._clock.monotonic() + pause
+            self._waiting.append(batch)
+            return
+        for header in batch.stale:
+            self._tables.header_freed(header)
+        if batch.slots is not None:
+            batch.slots.release()
+        for ticket in batch.tickets:
+            ticket.open_slots -= len(batch)
+            ticket.freed_slots += len(batch)
+
+
+def _is_final(report: OrderReport) -> bool:
+    """OK: the header says so. SKIPPED in a job that was carried out: the header never named this grant."""
+    if report.end is not OrderEnd.RESULT or report.cut_short:
+        return False
+    return all(status in (ItemStatus.OK, ItemStatus.SKIPPED) for status in report.statuses)
