@@ -1,6 +1,6 @@
 """Handles: one-shot transitions that either happen or leave the handle armed."""
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -9,6 +9,9 @@ from blockyard.core.errors import BlockStateError, HandleConsumedError, KernelEr
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import ContentKey
 from blockyard.testing.blocks import IDENTITY, chain, columns, complete, hold, make_pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_a_consumed_handle_refuses_every_verb() -> None:

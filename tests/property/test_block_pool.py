@@ -1,0 +1,298 @@
+"""Any sequence of calls: the pool agrees with the model row by row, and its invariants hold after every step."""
+
+import warnings
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from blockyard.core.block_facts import AdoptedBlock, StagedColumns
+from blockyard.core.errors import BlockNotFoundError, BlockStateError, OutOfBlocksError
+from blockyard.core.eviction.lru import LruPolicy
+from blockyard.core.handles import CompleteBlocks, DoomedBlocks, ImmutableBlocks, MutableBlocks, WeakBlocks
+from blockyard.core.states import TRANSITIONS, RowState
+from blockyard.core.vocabulary import ROOT_KEY, BlockId, ContentKey, Generation, GroupId
+from blockyard.testing.block_model import BlockModel
+from blockyard.testing.blocks import IDENTITY, key, make_pool
+
+SHARDS = 2
+NAMES = [(group, key(name)) for group in (0, 1) for name in "abc"]
+Handle = MutableBlocks | CompleteBlocks | ImmutableBlocks | DoomedBlocks
+
+
+def columns(names: list[tuple[int, ContentKey]]) -> StagedColumns:
+    """Columns of one group for these names."""
+    return StagedColumns(
+        keys=[name for _, name in names],
+        parents=[ROOT_KEY] * len(names),
+        positions=range(len(names)),
+        identity=IDENTITY,
+        group=GroupId(names[0][0] if names else 0),
+    )
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Runs every verb of pool and handles against the model."""
+
+    @initialize(capacity=st.integers(2, 8))
+    def start(self, capacity: int) -> None:
+        self.policy = LruPolicy(capacity)
+        self.pool = make_pool(capacity, self.policy, SHARDS)
+        self.model = BlockModel(capacity)
+        self.handles: list[Handle] = []
+        self.weak: list[WeakBlocks] = []
+        self.states = [RowState.FREE] * capacity
+
+    # --- helpers ---
+    def keep(self, handle: Handle, rows: list[int]) -> None:
+        assert list(handle.ids) == rows
+        if rows:
+            self.handles.append(handle)
+
+    def draw(self, data: st.DataObject, *kinds: type[Any]) -> Any:
+        # By index: a strategy made of handles would keep dropped ones alive.
+        fitting = [handle for handle in self.handles if isinstance(handle, kinds)]
+        return fitting[data.draw(st.integers(0, len(fitting) - 1))]
+
+    def some_indexes(self, data: st.DataObject, handle: Handle) -> list[int]:
+        if not len(handle) or data.draw(st.booleans(), "all"):
+            return list(range(len(handle)))
+        return data.draw(st.lists(st.integers(0, len(handle) - 1), unique=True, max_size=len(handle)))
+
+    def has(self, *kinds: type[Any]) -> bool:
+        return any(isinstance(handle, kinds) for handle in self.handles)
+
+    # --- grants and writing ---
+    @rule(count=st.integers(0, 6), evict=st.booleans())
+    def allocate(self, count: int, evict: bool) -> None:
+        registered = [number for number, row in self.model.rows.items() if row.name is not None]
+        expected = self.model.allocate(count, evict)
+        if expected is None:
+            with pytest.raises(OutOfBlocksError):
+                self.pool.allocate(count, evict=evict)
+            return
+        allocation = self.pool.allocate(count, evict=evict)
+        assert [facts.block for facts in allocation.evicted] == [row for row in expected if row in registered]
+        self.keep(allocation.blocks, expected)
+
+    @precondition(lambda self: self.has(MutableBlocks))
+    @rule(data=st.data(), shards=st.integers(1, 3))
+    def mark_written(self, data: st.DataObject, shards: int) -> None:
+        handle = self.draw(data, MutableBlocks)
+        indexes = self.some_indexes(data, handle)
+        handle.mark_written(shards, indexes)
+        for index in indexes:
+            self.model.rows[handle.ids[index]].shards |= shards
+
+    @precondition(lambda self: self.has(MutableBlocks))
+    @rule(data=st.data(), shards=st.sampled_from([3, 3, 3, 1]), group=st.integers(0, 1))
+    def stage(self, data: st.DataObject, shards: int, group: int) -> None:
+        handle = self.draw(data, MutableBlocks)
+        before = list(handle.ids)
+        indexes = self.some_indexes(data, handle)
+        names = [data.draw(st.sampled_from([n for n in NAMES if n[0] == group])) for _ in before]
+        rows = [before[index] for index in indexes]
+        if any(self.model.rows[row].shards | shards != 3 for row in rows):
+            with pytest.raises(BlockStateError):
+                handle.stage(columns(names), indexes, shards=shards)
+            return
+        self.model.stage(rows, [names[index] for index in indexes])
+        self.keep(handle.stage(columns(names), indexes, shards=shards), rows)
+        assert list(handle.ids) == [row for row in before if row not in rows]
+
+    @precondition(lambda self: self.has(CompleteBlocks))
+    @rule(data=st.data(), back=st.booleans())
+    def register_or_reset(self, data: st.DataObject, back: bool) -> None:
+        handle = self.draw(data, CompleteBlocks)
+        rows = list(handle.ids)
+        self.handles.remove(handle)
+        if back:
+            self.model.reset(rows)
+            self.keep(handle.reset(), rows)
+        else:
+            expected = self.model.register(rows)
+            registration = handle.register()
+            assert registration.doomed == len(rows) - len(expected)
+            self.keep(registration.blocks, expected)
+
+    @rule(names=st.lists(st.sampled_from(NAMES[:3]), min_size=1, max_size=3), release=st.booleans())
+    def store(self, names: list[tuple[int, ContentKey]], release: bool) -> None:
+        rows = self.model.allocate(len(names), evict=True)
+        if rows is None:
+            return
+        self.model.stage(rows, names)
+        holders = self.model.register(rows)
+        mutable = self.pool.allocate(len(names)).blocks
+        self.every_change_is_legal()
+        staged = mutable.stage(columns(names), shards=3)
+        self.every_change_is_legal()
+        blocks = staged.register().blocks
+        self.every_change_is_legal()
+        if release:
+            self.model.release(holders)
+            blocks.release()
+        else:
+            self.keep(blocks, holders)
+
+    # --- pins ---
+    @rule(names=st.lists(st.sampled_from(NAMES), max_size=6), prefix=st.booleans())
+    def match_or_pin(self, names: list[tuple[int, ContentKey]], prefix: bool) -> None:
+        group = names[0][0] if names else 0
+        keys = [name for _, name in names]
+        found = [self.model.find((group, name)) for name in keys]
+        assert self.pool.find(keys, GroupId(group)) == found
+        hits = found[: found.index(None)] if None in found else found
+        rows = [row for row in hits if row is not None]
+        if not prefix and None in found:
+            with pytest.raises(BlockNotFoundError):
+                self.pool.pin_all(keys, GroupId(group))
+            return
+        self.model.retain(rows)
+        verb = self.pool.match if prefix else self.pool.pin_all
+        self.keep(verb(keys, GroupId(group)), rows)
+
+    @precondition(lambda self: self.has(ImmutableBlocks))
+    @rule(data=st.data(), weak=st.booleans())
+    def clone_or_downgrade(self, data: st.DataObject, weak: bool) -> None:
+        handle = self.draw(data, ImmutableBlocks)
+        if weak:
+            self.weak.append(handle.downgrade())
+            return
+        self.model.retain(list(handle.ids))
+        self.keep(handle.clone(), list(handle.ids))
+
+    @precondition(lambda self: self.weak)
+    @rule(data=st.data())
+    def upgrade(self, data: st.DataObject) -> None:
+        weak = data.draw(st.sampled_from(self.weak))
+        rows = [self.model.rows[row] for row in weak.ids]
+        alive = all(
+            row.state in (RowState.HELD, RowState.INACTIVE) and not row.doomed and row.generation == generation
+            for row, generation in zip(rows, weak.generations, strict=True)
+        )
+        upgraded = weak.upgrade()
+        assert (upgraded is not None) == alive
+        if upgraded is not None:
+            self.model.retain(list(weak.ids))
+            self.keep(upgraded, list(weak.ids))
+
+    @precondition(lambda self: self.has(MutableBlocks, ImmutableBlocks, DoomedBlocks))
+    @rule(data=st.data())
+    def split(self, data: st.DataObject) -> None:
+        handle = self.draw(data, MutableBlocks, ImmutableBlocks, DoomedBlocks)
+        indexes = self.some_indexes(data, handle)
+        rows = [handle.ids[index] for index in indexes]
+        self.keep(handle.split(indexes), rows)
+
+    # --- ends ---
+    @precondition(lambda self: self.handles)
+    @rule(data=st.data(), leak=st.booleans())
+    def let_go(self, data: st.DataObject, leak: bool) -> None:
+        handle = self.handles.pop(data.draw(st.integers(0, len(self.handles) - 1)))
+        rows: list[int] = list(handle.ids)
+        kind = type(handle)
+        if leak:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)
+                del handle
+            # The next call takes leaked rows back; a call that asks for nothing is enough.
+            self.pool.match([])
+        else:
+            handle.release()
+        if kind is ImmutableBlocks:
+            self.model.release(rows)
+        elif kind is DoomedBlocks and leak:
+            self.model.ready += rows
+        else:
+            self.model.to_free(rows)
+
+    @rule(count=st.integers(0, 4))
+    def evict(self, count: int) -> None:
+        self.keep(self.pool.evict(count), self.model.evict(count))
+
+    @rule(data=st.data(), stale=st.booleans())
+    def condemn(self, data: st.DataObject, stale: bool) -> None:
+        number = data.draw(st.integers(0, self.model.capacity - 1))
+        generation = self.model.rows[number].generation - stale
+        condemned = self.pool.condemn(BlockId(number), Generation(generation))
+        outcome = self.model.condemn(number, generation)
+        assert condemned.outcome is outcome
+        assert len(condemned.facts) == (outcome.value != "stale")
+        self.keep(condemned.doomed, [number] if outcome.value == "doomed" else [])
+
+    @rule(really=st.sampled_from([False, False, False, True]))
+    def clear(self, really: bool) -> None:
+        # Rarely: after a clear little is left to go wrong.
+        if really:
+            self.keep(self.pool.clear().doomed, self.model.clear())
+
+    @rule()
+    def drain(self) -> None:
+        ready, self.model.ready = self.model.ready, []
+        drained = self.pool.drain_doomed()
+        assert sorted(drained.ids) == sorted(ready)
+        self.keep(drained, list(drained.ids))
+
+    # --- recovery ---
+    @precondition(lambda self: self.model.free)
+    @rule(data=st.data(), generation=st.integers(1, 9), name=st.sampled_from(NAMES))
+    def adopt(self, data: st.DataObject, generation: int, name: tuple[int, ContentKey]) -> None:
+        number = data.draw(st.sampled_from(self.model.free))
+        # A header lies at or above what the table knew of a free row: nobody else grants it.
+        generation += self.model.rows[number].generation
+        record = AdoptedBlock(
+            BlockId(number), Generation(generation), name[1], ROOT_KEY, 0, IDENTITY, group=GroupId(name[0])
+        )
+        self.keep(self.pool.adopt([record]).losers, self.model.adopt(number, generation, name))
+
+    # --- after every step ---
+    @invariant()
+    def rows_agree_with_the_model(self) -> None:
+        if not hasattr(self, "pool"):
+            return
+        self.pool.check_integrity()
+        for number, row in self.model.rows.items():
+            state = self.pool.state(BlockId(number))
+            assert (state, self.pool.generation(BlockId(number))) == (row.state, row.generation)
+            if state in (RowState.HELD, RowState.INACTIVE):
+                facts = self.pool.facts([BlockId(number)])[0]
+                assert (facts.refs, (facts.group, facts.key)) == (row.refs, row.name)
+        assert list(self.policy) == self.model.victims
+
+    @invariant()
+    def every_change_is_legal(self) -> None:
+        if not hasattr(self, "pool"):
+            return
+        states = [self.pool.state(BlockId(row)) for row in range(self.pool.capacity)]
+        changes = {pair for pair in zip(self.states, states, strict=True) if pair[0] is not pair[1]}
+        assert changes <= TRANSITIONS
+        self.states = states
+
+    @invariant()
+    def no_row_is_lost_or_made(self) -> None:
+        if not hasattr(self, "pool"):
+            return
+        pool = self.pool
+        total = pool.free + pool.mutable + pool.complete + pool.held + pool.inactive + pool.await_free
+        assert total == pool.capacity
+
+    def teardown(self) -> None:
+        for handle in getattr(self, "handles", []):
+            handle.release()
+        if hasattr(self, "pool"):
+            self.pool.drain_doomed().release()
+            self.pool.check_integrity()
+            assert self.pool.available == self.pool.capacity
+
+
+PoolMachine.TestCase.settings = settings(
+    max_examples=100,
+    stateful_step_count=50,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+TestBlockPool = PoolMachine.TestCase
