@@ -90,9 +90,10 @@ class Cluster:
             self.nodes = tuple(self._node(name) for name in NODE_NAMES)
             for node in self.nodes:
                 node.spawn_services()
-            await together(*(node.wait_ready(self.http) for node in self.nodes))
+            # Engines wait for their node by themselves.
             engines = [node.spawn_engine() for node in self.nodes]
-            await together(*(engine.wait_ready() for engine in engines))
+            ready = [node.wait_ready(self.http) for node in self.nodes]
+            await together(*ready, *(engine.wait_ready() for engine in engines))
         except BaseException:
             await self._take_down(orderly=False)
             raise

@@ -14,7 +14,8 @@ from rich.live import Live
 from rich.table import Table
 
 from blockyard.cli.engine_events import EngineStats
-from blockyard.cli.node_metrics import NodeFigures
+from blockyard.cli.node_metrics import NodeFigures, TierFigures
+from blockyard.core.vocabulary import Tier
 
 _PLAIN_SECONDS: Final = 5.0
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -111,7 +112,7 @@ def table(view: RunView) -> Table:
             drawn.add_row(
                 _node_label(node) if not index else "",
                 tier.tier.name,
-                f"{tier.blocks:,}",
+                _blocks(tier),
                 f"{tier.hits:,}",
                 readable_bytes(tier.bytes_in),
                 readable_bytes(tier.bytes_out),
@@ -125,7 +126,7 @@ def plain_lines(view: RunView) -> Iterable[str]:
     """The same as lines."""
     for node in view.nodes:
         tiers = " | ".join(
-            f"{tier.tier.name} {tier.blocks} blocks, {tier.hits} hits, in {readable_bytes(tier.bytes_in)}, "
+            f"{tier.tier.name} {_blocks(tier)} blocks, {tier.hits:,} hits, in {readable_bytes(tier.bytes_in)}, "
             f"out {readable_bytes(tier.bytes_out)}, checksum failures {tier.checksum_failures}"
             for tier in node.tiers
         )
@@ -151,6 +152,11 @@ def _captions(view: RunView) -> Iterable[str]:
         )
     for address in view.docs:
         yield f"REST docs: {address}"
+
+
+def _blocks(figures: TierFigures) -> str:
+    """G4 belongs to all nodes: no node counts its blocks."""
+    return "shared" if figures.tier is Tier.G4 else f"{figures.blocks:,}"
 
 
 def _node_label(node: NodeFigures) -> str:

@@ -48,7 +48,7 @@ class Launcher:
     def assert_nothing_left(self) -> None:
         """No process, no file in the folder for temporary files; given a moment, for runs that were killed."""
         deadline = time.monotonic() + _GONE_SECONDS
-        while (self.processes() or list(self.temporary.iterdir())) and time.monotonic() < deadline:
+        while (self.processes() or any(self.temporary.iterdir())) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert self.processes() == []
         assert list(self.temporary.iterdir()) == []

@@ -43,7 +43,7 @@ def test_plain_lines_come_every_few_seconds_only() -> None:
         display.show(view())
     lines = stream.getvalue().splitlines()
     assert len(lines) == 2
-    assert "a (killed): G2 1234 blocks, 5 hits, in 3.0 MiB" in lines[0]
+    assert "a (killed): G2 1,234 blocks, 5 hits, in 3.0 MiB" in lines[0]
 
 
 def test_bytes_are_readable() -> None:
