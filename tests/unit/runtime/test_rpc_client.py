@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -77,6 +77,7 @@ async def test_a_late_call_ends_with_its_deadline_and_its_reply_is_dropped() -> 
     async with pair() as (client, peer):
         with pytest.raises(DeadlineExceededError):
             await client.call(Ask(1), timeout=0.01)
+        assert client.waiting == 0
         late = await next_call(peer)
         second = calling(client, 2)
         await peer.send(told(late, 1) + told(await next_call(peer), 2))
@@ -284,24 +285,51 @@ async def test_a_server_that_accepts_nobody_costs_the_timeout_only(tmp_path: Pat
 
 # --- what lies below both sides -----------------------------------------------------------------------------------
 async def test_a_descriptor_may_be_closed_as_soon_as_it_was_sent_even_if_it_waits() -> None:
+    frames: list[tuple[Frame, list[int]]] = []
+    with connection_pair(frames) as (sender, receive):
+        before = open_descriptors()
+        for number in range(20):
+            sender.send(encode_frame(FrameKind.PUSH, number, bytes(100_000)))
+        assert sender.queued_bytes > 0
+        sent = pipe_with(b"still there")
+        sender.send(encode_frame(FrameKind.PUSH, 20, None, 1), [sent])
+        os.close(sent)
+        sender.send(encode_frame(FrameKind.PUSH, 21, None))
+        receive()
+        await until(lambda: len(frames) == 22)
+        assert [frame.call for frame, _ in frames] == list(range(22))
+        (received,) = frames[20][1]
+        assert os.read(received, 20) == b"still there"
+        os.close(received)
+        assert open_descriptors() == before
+
+
+async def test_a_frame_sent_in_pieces_brings_its_descriptors_once() -> None:
+    frames: list[tuple[Frame, list[int]]] = []
+    with connection_pair(frames) as (sender, receive):
+        before = open_descriptors()
+        sent = pipe_with(b"")
+        sender.send(encode_frame(FrameKind.PUSH, 0, bytes(2_000_000), 1), [sent])
+        os.close(sent)
+        assert 0 < sender.queued_bytes < 2_000_000
+        sender.send(encode_frame(FrameKind.PUSH, 1, None))
+        receive()
+        await until(lambda: len(frames) == 2)
+        assert [len(descriptors) for _, descriptors in frames] == [1, 0]
+        os.close(frames[0][1][0])
+        assert open_descriptors() == before
+
+
+@contextlib.contextmanager
+def connection_pair(frames: list[tuple[Frame, list[int]]]) -> Iterator[tuple[Connection, Callable[[], None]]]:
+    """A sending connection, and a call that makes the other side read from then on."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
-    frames: list[tuple[Frame, list[int]]] = []
     sender = Connection(ours, lambda _, __: None, lambda _: None)
-    for number in range(20):
-        sender.send(encode_frame(FrameKind.PUSH, number, bytes(100_000)))
-    assert sender.queued_bytes > 0
-    sent = pipe_with(b"still there")
-    sender.send(encode_frame(FrameKind.PUSH, 20, None, 1), [sent])
-    os.close(sent)
-    sender.send(encode_frame(FrameKind.PUSH, 21, None))
     receiver = Connection(theirs, lambda frame, descriptors: frames.append((frame, descriptors)), lambda _: None)
-    await until(lambda: len(frames) == 22)
-    assert [frame.call for frame, _ in frames] == list(range(22))
-    (received,) = frames[20][1]
-    assert os.read(received, 20) == b"still there"
-    os.close(received)
+    receiver.pause()
+    yield sender, receiver.resume
     sender.close()
     receiver.close()
 

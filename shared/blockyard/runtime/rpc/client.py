@@ -88,6 +88,11 @@ class RpcClient(Generic[ReplyT, PushT]):
         """Why the connection ended; None while it lives."""
         return self._connection.ended
 
+    @property
+    def waiting(self) -> int:
+        """Calls that have not ended yet."""
+        return len(self._calls)
+
     async def call(
         self,
         request: object,
