@@ -12,7 +12,7 @@ from blockyard.core.errors import RequestError, TooManyKeysError, UnavailableErr
 from blockyard.core.vocabulary import DIGEST_BYTES, KEY_BYTES, Availability, ContentKey, IdentityDigest
 from blockyard.runtime.telemetry import LookupOutcome, Metrics
 from blockyard.tiers.index_value import Locator, encode_wire_locators
-from blockyard.tiers.redis_index import PrefixIndex
+from blockyard.tiers.prefix_index import PrefixIndex
 from blockyard.wire.codec import MAX_KEYS_PER_CALL
 from blockyard.wire.worker_channel import Find, Found
 from blockyard_remote_tier.index_writes import IndexWrites, Touch

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from blockyard.core.vocabulary import ContentKey, IdentityDigest, PackId
 from blockyard.tiers.breaker import Breaker
 from blockyard.tiers.index_value import Locator
-from blockyard.tiers.redis_index import IndexAnswer, IndexMeta, PrefixIndex
+from blockyard.tiers.prefix_index import IndexAnswer, IndexMeta, PrefixIndex
 
 
 class GuardedIndex:

@@ -23,7 +23,7 @@ from blockyard.tiers.g4_packs import (
 )
 from blockyard.tiers.index_value import Locator
 from blockyard.tiers.object_store import ObjectStore
-from blockyard.tiers.redis_index import PrefixIndex
+from blockyard.tiers.prefix_index import PrefixIndex
 
 _BATCH_PACKS: Final = 64
 LEASE_SECONDS: Final = 30.0

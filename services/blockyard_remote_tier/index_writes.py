@@ -14,7 +14,7 @@ from blockyard.core.errors import UnavailableError
 from blockyard.core.vocabulary import ContentKey, IdentityDigest, PackId
 from blockyard.runtime.logs import get_logger
 from blockyard.tiers.index_value import Locator
-from blockyard.tiers.redis_index import PrefixIndex
+from blockyard.tiers.prefix_index import PrefixIndex
 
 WRITES_KEPT: Final = 1_024
 TOUCHES_KEPT: Final = 64

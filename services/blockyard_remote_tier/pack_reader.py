@@ -18,7 +18,7 @@ from blockyard.core.errors import AccessDeniedError, BlockyardError, ObjectNotFo
 from blockyard.core.vocabulary import BlockId, ContentKey, Epoch, ItemStatus, Tier
 from blockyard.runtime.job_executor import JobControl
 from blockyard.runtime.logs import get_logger
-from blockyard.runtime.telemetry import Edge, Metrics
+from blockyard.runtime.telemetry import Metrics
 from blockyard.tiers.arena import Arena
 from blockyard.tiers.checksum import ByteArray, copy_and_hash
 from blockyard.tiers.g4_packs import (
@@ -113,9 +113,6 @@ class PackReader:
                 if not waiting:
                     break
         await self._report_false(reading)
-        loaded = len(reading.with_status(ItemStatus.OK))
-        self._metrics.moved_bytes.labels(Edge.G4_G2).inc(loaded * reading.work.payload_bytes)
-        self._metrics.moved_blocks.labels(Edge.G4_G2).inc(loaded)
 
     async def _read(self, reading: _Reading, items: Sequence[PackItem], deadline: float) -> None:
         work = reading.work

@@ -27,7 +27,7 @@ from blockyard.core.vocabulary import BlockId, Epoch, ItemStatus, Tier
 from blockyard.runtime.backoff import Backoff
 from blockyard.runtime.job_executor import JobControl
 from blockyard.runtime.logs import get_logger
-from blockyard.runtime.telemetry import Edge, Metrics
+from blockyard.runtime.telemetry import Metrics
 from blockyard.tiers.arena import Arena
 from blockyard.tiers.checksum import ByteArray, copy_and_hash
 from blockyard.tiers.g4_packs import PACK_HEADER_BYTES, PackHeader, decode_pack_header, record_offset
@@ -119,8 +119,6 @@ class PackWriter:
             _log.warning("pack not stored", pack=work.pack.hex(), reason=str(error))
             return [status_of(error)] * len(status)
         await self._announce(work, control)
-        self._metrics.moved_bytes.labels(Edge.G2_G4).inc(len(status) * work.payload_bytes)
-        self._metrics.moved_blocks.labels(Edge.G2_G4).inc(len(status))
         return status
 
     def _header(self, work: PackWork, plan: PutPlan) -> PackHeader:

@@ -5,20 +5,20 @@ Threading: one event loop and the copy thread.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from blockyard.core.clock import Clock
-from blockyard.core.vocabulary import Epoch, ItemStatus, JobKind
+from blockyard.core.vocabulary import Epoch
 from blockyard.runtime.http import Health
 from blockyard.runtime.settings import NodeSettings
-from blockyard.runtime.telemetry import Edge, Metrics
+from blockyard.runtime.telemetry import Metrics
 from blockyard.tiers.breaker import Breaker
 from blockyard.tiers.bucket_admin import BucketAdmin, S3BucketAdmin
 from blockyard.tiers.object_store import ObjectStore, S3ObjectStore, StoreCredentials, StoreEndpoint
-from blockyard.tiers.redis_index import PrefixIndex, RedisIndex
-from blockyard.wire.worker_channel import Job
+from blockyard.tiers.prefix_index import PrefixIndex
+from blockyard.tiers.redis_index import RedisIndex
 from blockyard_remote_tier.arena_lease import ArenaLease, CopyThread
 from blockyard_remote_tier.executor import RemoteExecutor
 from blockyard_remote_tier.finder import Finder
@@ -32,7 +32,7 @@ from blockyard_remote_tier.pack_register import PackRegister
 from blockyard_remote_tier.pack_writer import PackWriter
 from blockyard_remote_tier.upkeep import Upkeep
 
-_EDGES: Final = {JobKind.G4_PUT: Edge.G2_G4, JobKind.G4_GET: Edge.G4_G2}
+_CONTROL_REQUESTS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,65 +82,68 @@ class RemoteTier:
         attached: Callable[[], bool],
     ) -> None:
         """Wire the parts; nothing is sent before ``upkeep.run`` or a request."""
-        store = GuardedStore(ports.store, Breaker("s3", clock), settings.g4.max_requests)
+        g4 = settings.g4
+        breaker = Breaker("s3", clock)
+        store = GuardedStore(ports.store, breaker, g4.max_requests)
+        # Small questions never wait behind payload.
+        control = GuardedStore(ports.store, breaker, _CONTROL_REQUESTS)
         self._index = GuardedIndex(ports.index, Breaker("redis", clock))
         self._copies = CopyThread()
         self._arenas = ArenaLease()
-        self._metrics = metrics
-        self.opened = OpenStore(store, ports.admin, settings.g4.prefix, int(settings.g4.target_bytes))
+        self._register = PackRegister()
+        self.opened = OpenStore(control, ports.admin, g4.prefix, int(g4.target_bytes))
         self.writes = IndexWrites(self._index, metrics.dropped.labels("index-write").inc)
-        repair = IndexRepair(store, ports.admin, self._index, settings.g4.prefix)
+        repair = IndexRepair(store, ports.admin, self._index, g4.prefix)
         self.upkeep = Upkeep(
             self.opened, self._index, self.writes, repair, health=health, metrics=metrics, attached=attached
         )
-        register = PackRegister()
-        verify = not settings.unsafe.skip_verification
         self.executor = RemoteExecutor(
             self._arenas,
             self._copies,
             self.opened,
-            PackWriter(
-                store,
-                self.writes,
-                register,
-                self._copies,
-                metrics=metrics,
-                worker_epoch=worker_epoch,
-                clock=clock,
-                verify=verify,
-            ),
-            PackReader(
-                store,
-                self.opened,
-                self.writes,
-                register,
-                self._copies,
-                metrics=metrics,
-                worker_epoch=worker_epoch,
-                max_packs=settings.g4.max_requests,
-                verify=verify,
-            ),
-            Finder(
-                self._index,
-                self.opened,
-                self.writes,
-                register,
-                metrics=metrics,
-                incomplete=self.upkeep.poke,
-                chance=random.Random(worker_epoch),
-            ),
+            self._writer(store, settings, metrics, worker_epoch, clock),
+            self._reader(store, settings, metrics, worker_epoch),
+            self._finder(metrics, random.Random(worker_epoch)),
             attached=self.upkeep.poke,
         )
 
-    def job_ended(self, job: Job, status: Sequence[ItemStatus], seconds: float) -> None:
-        """Count a job that ended after ``seconds`` of execution."""
-        kind = job.kind.name.lower()
-        self._metrics.jobs.labels(kind, "done").inc()
-        for item in ItemStatus:
-            if count := list(status).count(item):
-                self._metrics.job_items.labels(kind, item.name.lower()).inc(count)
-        if (edge := _EDGES.get(job.kind)) is not None:
-            self._metrics.transfer_seconds.labels(edge).observe(seconds)
+    def _writer(
+        self, store: ObjectStore, settings: NodeSettings, metrics: Metrics, worker_epoch: Epoch, clock: Clock
+    ) -> PackWriter:
+        return PackWriter(
+            store,
+            self.writes,
+            self._register,
+            self._copies,
+            metrics=metrics,
+            worker_epoch=worker_epoch,
+            clock=clock,
+            verify=not settings.unsafe.skip_verification,
+        )
+
+    def _reader(self, store: ObjectStore, settings: NodeSettings, metrics: Metrics, worker_epoch: Epoch) -> PackReader:
+        return PackReader(
+            store,
+            self.opened,
+            self.writes,
+            self._register,
+            self._copies,
+            metrics=metrics,
+            worker_epoch=worker_epoch,
+            max_packs=settings.g4.max_requests,
+            verify=not settings.unsafe.skip_verification,
+        )
+
+    def _finder(self, metrics: Metrics, chance: random.Random) -> Finder:
+        return Finder(
+            self._index,
+            self.opened,
+            self.writes,
+            self._register,
+            metrics=metrics,
+            incomplete=self.upkeep.poke,
+            chance=chance,
+        )
 
     async def close(self) -> None:
         """End thread and connections and unmap the arena."""

@@ -22,13 +22,14 @@ from blockyard.runtime.backoff import Backoff
 from blockyard.runtime.http import Health
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.telemetry import Metrics
-from blockyard.tiers.redis_index import IndexState, PrefixIndex
+from blockyard.tiers.prefix_index import IndexState, PrefixIndex
 from blockyard.tiers.store_marker import StoreMarker
 from blockyard_remote_tier.index_repair import LEASE_SECONDS, IndexRepair
 from blockyard_remote_tier.index_writes import IndexWrites
 from blockyard_remote_tier.open_store import OpenStore
 
 _ROUND_SECONDS: Final = 2.0
+_PROBE_SECONDS: Final = 5.0
 SHORTEST_PAUSE_SECONDS: Final = 0.1
 _log: Final = get_logger(__name__)
 
@@ -99,8 +100,11 @@ class Upkeep:
         known = self._opened.marker is not None
         detail, answered = "", True
         try:
-            await self._opened.probe()
+            async with asyncio.timeout(_PROBE_SECONDS):
+                await self._opened.probe()
             self._opened.check_target()
+        except TimeoutError:
+            detail, answered = "the object store does not answer in time", False
         except BlockyardError as error:
             detail, answered = str(error), not isinstance(error, UnavailableError)
         if not known and self._opened.marker is not None:

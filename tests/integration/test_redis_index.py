@@ -16,7 +16,8 @@ from blockyard.testing.prefix_index_conformance import (
     content_key,
     locator,
 )
-from blockyard.tiers.redis_index import IndexState, RedisIndex
+from blockyard.tiers.prefix_index import IndexState
+from blockyard.tiers.redis_index import RedisIndex
 
 
 def connect(url: str, timeout_seconds: float = 2.0, entry_ttl_seconds: int = 3_600) -> RedisIndex:

@@ -10,7 +10,7 @@ from blockyard.core.clock import Clock
 from blockyard.core.errors import UnavailableError
 from blockyard.core.vocabulary import ContentKey, IdentityDigest, PackId
 from blockyard.tiers.index_value import Locator
-from blockyard.tiers.redis_index import IndexAnswer, IndexMeta, IndexState
+from blockyard.tiers.prefix_index import IndexAnswer, IndexMeta, IndexState
 
 _Key = tuple[bytes, ContentKey]
 

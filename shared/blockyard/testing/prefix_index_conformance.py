@@ -6,7 +6,7 @@ import pytest
 
 from blockyard.core.vocabulary import ContentKey, IdentityDigest, PackId
 from blockyard.tiers.index_value import Locator
-from blockyard.tiers.redis_index import IndexMeta, IndexState, PrefixIndex
+from blockyard.tiers.prefix_index import IndexMeta, IndexState, PrefixIndex
 
 STORE_ID = b"store-of-testing"
 BUILDER = b"builder-of-tests"

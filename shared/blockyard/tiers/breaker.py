@@ -5,7 +5,8 @@
     CLOSED --n failures in a row--> OPEN --pause over--> HALF_OPEN (one call passes) --success--> CLOSED
                                      ^------------------------ failure, longer pause ----'
 
-Only ``UnavailableError`` counts as a failure: an answer, even a refusing one, proves that the server is there.
+Only ``UnavailableError`` counts as a failure: an answer, even a refusing one, proves that the server is there. A call
+that its caller gave up counts as a failure if it had waited for long: a server that hangs is dead, too.
 Threading: one event loop; no awaits inside.
 """
 
@@ -20,6 +21,8 @@ from blockyard.core.errors import AccessDeniedError, BlockyardError, Unavailable
 _FAILURES_TO_OPEN: Final = 3
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 5.0
+_PATIENCE_SECONDS: Final = 1.0
+"""A call given up after less than this says nothing about the server."""
 
 
 @unique
@@ -35,7 +38,7 @@ class BreakerState(Enum):
 class _Outcome(Enum):
     ANSWERED = "answered"
     FAILED = "failed"
-    CANCELLED = "cancelled"
+    GIVEN_UP = "given up"
 
 
 class Breaker:
@@ -66,7 +69,8 @@ class Breaker:
             UnavailableError: the breaker is open; nothing was sent.
         """
         probing = self._admit()
-        outcome = _Outcome.CANCELLED
+        started = self._clock.monotonic()
+        outcome = _Outcome.GIVEN_UP
         try:
             yield
             outcome = _Outcome.ANSWERED
@@ -80,6 +84,8 @@ class Breaker:
             outcome = _Outcome.ANSWERED
             raise
         finally:
+            if outcome is _Outcome.GIVEN_UP and self._clock.monotonic() - started >= _PATIENCE_SECONDS:
+                outcome = _Outcome.FAILED
             self._settle(outcome, probing)
 
     def _admit(self) -> bool:

@@ -1,4 +1,4 @@
-"""Port to the prefix index (content key -> place in the object store), and its adapter for Redis and Valkey.
+"""Prefix index on a Redis or Valkey server: adapter of the port in ``prefix_index``.
 
 ::
 
@@ -6,17 +6,15 @@
     {0}meta                   ->  version u8 | state u8 | shards u16 | zero u32 | index id 16 | builder 16
                                   absent --begin_build--> building (expires unless renewed) --finish_build--> ready
 
-The index is a hint: a false entry costs one failed read, a missing one a miss, and any subset of the keys may vanish.
-What it lacks is a definite miss only while ``meta`` says *ready*; after a loss the keys are filled in from a listing.
+Keys of one command share a hash tag, so they lie on one shard; there is one shard, number 0.
+Invariants: a lookup is one round trip; every call ends within the timeout; values are fixed width.
 Threading: one event loop; a call that is cancelled after it was sent closes its connection.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from enum import IntEnum, unique
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from redis import exceptions as redis_errors
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -27,6 +25,7 @@ from blockyard.core.clock import Clock
 from blockyard.core.errors import AccessDeniedError, ConfigurationError, DeadlineExceededError, UnavailableError
 from blockyard.core.vocabulary import ContentKey, IdentityDigest, PackId
 from blockyard.tiers.index_value import HEAD_BYTES, Locator, decode_values, encode_heads
+from blockyard.tiers.prefix_index import INDEX_ID_BYTES, IndexAnswer, IndexMeta, IndexState
 
 _SERVER: Final = "redis"
 _KEYS_PER_COMMAND: Final = 1_024
@@ -36,8 +35,7 @@ _SHARD: Final = b"{0}"
 _META_KEY: Final = _SHARD + b"meta"
 _META_VERSION: Final = 1
 _SHARDS: Final = 1
-_ID_BYTES: Final = 16
-_META_BYTES: Final = 8 + 2 * _ID_BYTES
+_META_BYTES: Final = 8 + 2 * INDEX_ID_BYTES
 _IDENTITY_BYTES: Final = 8
 
 # KEYS: index keys; ARGV: heads (32 bytes each), ttl. A longer pack of a segment holds what a shorter one holds and
@@ -88,89 +86,6 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 if ARGV[3] == '0' then redis.call('SET', KEYS[1], ARGV[2]) else redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
 return 1
 """
-
-
-@unique
-class IndexState(IntEnum):
-    """Whether what the index lacks is a miss."""
-
-    ABSENT = 0
-    """A new or emptied server: what it lacks is unknown until somebody filled it in."""
-    BUILDING = 1
-    READY = 2
-    FOREIGN = 255
-    """Written by a version that this one does not know: nothing is concluded from it."""
-
-
-@dataclass(frozen=True, slots=True)
-class IndexMeta:
-    """State of the index and which store it describes."""
-
-    state: IndexState
-    index_id: bytes = bytes(_ID_BYTES)
-    """Id of the object store whose packs it locates."""
-
-    def is_complete(self, store_id: bytes) -> bool:
-        """True where an absent key is a definite miss for the store with this id."""
-        return self.state is IndexState.READY and self.index_id == store_id
-
-    def may_describe(self, store_id: bytes) -> bool:
-        """True where entries that are there may be those of the store with this id."""
-        return self.state is IndexState.ABSENT or (self.state is not IndexState.FOREIGN and self.index_id == store_id)
-
-
-@dataclass(frozen=True, slots=True)
-class IndexAnswer:
-    """Answer to one lookup."""
-
-    locators: tuple[Locator | None, ...]
-    """Aligned with the keys asked for."""
-    meta: IndexMeta
-    """Read in the same round trip."""
-
-
-class PrefixIndex(Protocol):
-    """Where the blocks of an identity lie in the object store.
-
-    All methods raise ``UnavailableError`` or one of its kinds where no answer was had; a write that ended so may have
-    taken effect, and may be repeated.
-    """
-
-    async def find(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> IndexAnswer:
-        """Look up ``keys`` in one round trip."""
-        ...
-
-    async def set_locators(self, identity: IdentityDigest, entries: Sequence[tuple[ContentKey, Locator]]) -> None:
-        """Write locators; one that points into a longer pack stays."""
-        ...
-
-    async def drop_locators(self, identity: IdentityDigest, pack: PackId, keys: Sequence[ContentKey]) -> int:
-        """Clear those locators of ``keys`` that point into ``pack``; answers how many did."""
-        ...
-
-    async def touch(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> None:
-        """Note that these entries are in use; absent ones stay absent."""
-        ...
-
-    async def meta(self) -> IndexMeta:
-        """State of the index."""
-        ...
-
-    async def begin_build(self, index_id: bytes, builder: bytes, lease_seconds: float) -> bool:
-        """Become the one who fills an absent index (both ids: 16 bytes); False where it is not absent."""
-        ...
-
-    async def renew_build(self, index_id: bytes, builder: bytes, lease_seconds: float) -> bool:
-        """Stay the builder; False where the lease ended or another one builds."""
-        ...
-
-    async def finish_build(self, index_id: bytes, builder: bytes) -> bool:
-        """Declare the index complete; False where this builder's lease had ended."""
-        ...
-
-    async def close(self) -> None:
-        """Close all connections."""
-        ...
 
 
 class RedisIndex:
@@ -259,7 +174,7 @@ class RedisIndex:
     async def finish_build(self, index_id: bytes, builder: bytes) -> bool:
         """Declare the index complete; False where this builder's lease had ended."""
         building = _encode_meta(IndexState.BUILDING, index_id, builder)
-        ready = _encode_meta(IndexState.READY, index_id, bytes(_ID_BYTES))
+        ready = _encode_meta(IndexState.READY, index_id, bytes(INDEX_ID_BYTES))
         async with self._translated():
             return bool(await self._exchange([_META_KEY], [building, ready, 0]))
 
@@ -302,7 +217,7 @@ def _decode_meta(value: bytes | None) -> IndexMeta:
     known = len(value) == _META_BYTES and value[0] == _META_VERSION and value[1] in (1, 2)
     if not known or int.from_bytes(value[2:4], "little") != _SHARDS:
         return IndexMeta(IndexState.FOREIGN)
-    return IndexMeta(IndexState(value[1]), value[8 : 8 + _ID_BYTES])
+    return IndexMeta(IndexState(value[1]), value[8 : 8 + INDEX_ID_BYTES])
 
 
 def _millis(seconds: float) -> int:

@@ -11,7 +11,7 @@ from blockyard.core.errors import UnavailableError
 from blockyard.core.vocabulary import Availability
 from blockyard.testing.blocks import chain
 from blockyard.testing.rpc_peer import until
-from blockyard.tiers.redis_index import IndexMeta, IndexState
+from blockyard.tiers.prefix_index import IndexMeta, IndexState
 
 if TYPE_CHECKING:
     from tests.unit.remote_tier.conftest import MakeNode, Node

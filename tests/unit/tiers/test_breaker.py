@@ -95,3 +95,14 @@ def test_a_cancelled_probe_frees_its_place(breaker: Breaker, clock: FakeClock) -
     with breaker.attempt():
         pass
     assert state_of(breaker) is BreakerState.CLOSED
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(0.5, BreakerState.CLOSED), (1.5, BreakerState.OPEN)])
+def test_calls_given_up_after_long_waits_are_failures(
+    breaker: Breaker, clock: FakeClock, seconds: float, state: BreakerState
+) -> None:
+    for _ in range(3):
+        with pytest.raises(TimeoutError), breaker.attempt():
+            clock.advance(seconds)
+            raise TimeoutError
+    assert state_of(breaker) is state
