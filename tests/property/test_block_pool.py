@@ -240,8 +240,6 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(data=st.data(), generation=st.integers(1, 9), name=st.sampled_from(NAMES))
     def adopt(self, data: st.DataObject, generation: int, name: tuple[int, ContentKey]) -> None:
         number = data.draw(st.sampled_from(self.model.free))
-        # A header lies at or above what the table knew of a free row: nobody else grants it.
-        generation += self.model.rows[number].generation
         record = AdoptedBlock(
             BlockId(number), Generation(generation), name[1], ROOT_KEY, 0, IDENTITY, group=GroupId(name[0])
         )

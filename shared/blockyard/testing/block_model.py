@@ -16,6 +16,8 @@ class ModelRow:
     refs: int = 0
     doomed: bool = False
     shards: int = 0
+    latest_grant: int = 0
+    """Highest generation ever; above ``generation`` only while an older stored block lives in the row."""
 
 
 @dataclass
@@ -51,12 +53,14 @@ class BlockModel:
         self.free = [row for row in self.free if row not in taken]
         self.victims = [row for row in self.victims if row not in taken]
         for number in taken:
-            self.rows[number] = ModelRow(RowState.MUTABLE, self.rows[number].generation + 1)
+            generation = self.rows[number].latest_grant + 1
+            self.rows[number] = ModelRow(RowState.MUTABLE, generation, latest_grant=generation)
         return taken
 
     def to_free(self, numbers: list[int]) -> None:
         for number in numbers:
-            self.rows[number] = ModelRow(generation=self.rows[number].generation)
+            latest = self.rows[number].latest_grant
+            self.rows[number] = ModelRow(generation=latest, latest_grant=latest)
             self.free.append(number)
 
     def stage(self, numbers: list[int], names: list[tuple[int, ContentKey]]) -> None:
@@ -143,7 +147,8 @@ class BlockModel:
         """One stored block; returns the rows to be freed."""
         self.free.remove(number)
         holder = self.find(name)
-        row = self.rows[number] = ModelRow(RowState.INACTIVE, generation, name)
+        latest = max(self.rows[number].latest_grant, generation)
+        row = self.rows[number] = ModelRow(RowState.INACTIVE, generation, name, latest_grant=latest)
         if holder is None:
             self.victims.append(number)
             return []

@@ -97,3 +97,17 @@ def test_the_generation_of_a_row_in_use_cannot_be_set() -> None:
     with hold(pool, chain("a", 1)), pytest.raises(BlockStateError):
         pool.set_generation(BlockId(0), Generation(9))
     assert pool.state(BlockId(0)) is RowState.INACTIVE
+
+
+def test_a_generation_is_never_given_twice_even_if_an_older_header_was_adopted() -> None:
+    pool = make_pool(1)
+    pool.set_generation(BlockId(0), Generation(7))
+    with pool.allocate(1).blocks as blocks:
+        assert blocks.generations == (8,)
+    pool.adopt(stored_records(chain("a", 1), [0], [5]))
+    assert pool.generation(BlockId(0)) == 5
+    with pool.allocate(1).blocks as blocks:
+        assert blocks.generations == (9,)
+    pool.adopt(stored_records(chain("a", 1), [0], [5]))
+    pool.evict(1).release()
+    assert pool.generation(BlockId(0)) == 9
