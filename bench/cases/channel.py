@@ -50,7 +50,7 @@ async def _calls(path: Path, request: channel.Lookup) -> float:
         client: RpcClient[channel.Reply, channel.Push]
         async with await RpcClient.connect(path, channel.Reply) as client:
             for _ in range(CALLS):
-                await client.call(request, timeout=5.0)
+                await client.call(request, timeout_seconds=5.0)
     return CALLS
 
 

@@ -105,7 +105,7 @@ class WorkerLink:
         """
         if self._rpc is None or not self._attached:
             raise UnavailableError("the worker is away", worker=self.role.label)
-        return await self._rpc.call(request, timeout=timeout_seconds)
+        return await self._rpc.call(request, timeout_seconds=timeout_seconds)
 
     async def find(self, request: channel.Find, timeout_seconds: float) -> channel.Found:
         """Ask the shared index of the remote tier."""
@@ -115,12 +115,12 @@ class WorkerLink:
         """Map an engine's memory at the offload-worker."""
         if self._rpc is None or not self._attached:
             raise UnavailableError("the worker is away", worker=self.role.label)
-        await self._rpc.call(request, timeout=CALL_SECONDS, fds=fds)
+        await self._rpc.call(request, timeout_seconds=CALL_SECONDS, fds=fds)
 
     # --- one connection -----------------------------------------------------------------------------------------------
     async def _serve_connection(self, backoff: Backoff) -> None:
         rpc: Rpc = await RpcClient.connect(
-            self._socket, channel.Reply, channel.Push, self._pushed, timeout=CALL_SECONDS
+            self._socket, channel.Reply, channel.Push, self._pushed, timeout_seconds=CALL_SECONDS
         )
         self._rpc = rpc
         self._results.clear()
@@ -146,7 +146,7 @@ class WorkerLink:
         request = channel.Attach(
             version=PROTOCOL_VERSION, instance=profile.instance, epoch=profile.epoch, arena=self._arena.info
         )
-        reply, fds = await rpc.call_with_fds(request, timeout=ATTACH_SECONDS, fds=self._arena.fds)
+        reply, fds = await rpc.call_with_fds(request, timeout_seconds=ATTACH_SECONDS, fds=self._arena.fds)
         answer = self._take_arena(reply, fds)
         with deciding():
             replaced = self._core.worker_attached(self.role, answer)
@@ -196,7 +196,7 @@ class WorkerLink:
         cursor = 0
         while True:
             request = channel.Inventory(tier=tier, cursor=cursor)
-            page = _expect(await rpc.call(request, timeout=CALL_SECONDS), channel.InventoryPage)
+            page = _expect(await rpc.call(request, timeout_seconds=CALL_SECONDS), channel.InventoryPage)
             records.extend(parse_inventory(page.records))
             if page.end:
                 return records
@@ -249,7 +249,7 @@ class WorkerLink:
     async def _ask(self, rpc: Rpc, request: channel.Request, seq: JobSeq | None = None) -> None:
         """One call; without an answer the job table makes it due again."""
         try:
-            reply = await rpc.call(request, timeout=CALL_SECONDS)
+            reply = await rpc.call(request, timeout_seconds=CALL_SECONDS)
         except PeerClosedError:
             return
         except BlockyardError as error:

@@ -80,7 +80,7 @@ class BlockManager:
             self._client = await connected(socket, self._pushed)
         fds = [] if self.arena is None else [self.arena_fd]
         request = Attach(version=PROTOCOL_VERSION, instance="node", epoch=7, arena=self.arena)
-        reply, received = await self.client.call_with_fds(request, timeout=CALL_SECONDS, fds=fds)
+        reply, received = await self.client.call_with_fds(request, timeout_seconds=CALL_SECONDS, fds=fds)
         assert isinstance(reply, Attached)
         (fd,) = received
         if self.arena_fd >= 0:
@@ -100,21 +100,23 @@ class BlockManager:
 
     async def map(self, memory: EngineMemory) -> None:
         request = MapEngine(mapping=1, blocks=BLOCKS, block_bytes=SIZE, stride_bytes=SIZE)
-        await self.client.call(request, timeout=CALL_SECONDS, fds=[memory.kv_fd, memory.guard_fd])
+        await self.client.call(request, timeout_seconds=CALL_SECONDS, fds=[memory.kv_fd, memory.guard_fd])
 
     async def run(self, kind: JobKind, *moves: Move) -> list[ItemStatus]:
         self._seq += 1
         self._results[self._seq] = asyncio.get_running_loop().create_future()
         job = transfer_job(kind, moves, payload_bytes=SIZE, seq=self._seq, worker_epoch=self.worker_epoch, mapping=1)
-        reply = await self.client.call(Submit(job=job, settled_below=self._seq), timeout=CALL_SECONDS)
+        reply = await self.client.call(Submit(job=job, settled_below=self._seq), timeout_seconds=CALL_SECONDS)
         assert isinstance(reply, Accepted), reply
         async with asyncio.timeout(CALL_SECONDS):
             result = await self._results[self._seq]
-        await self.client.call(Ack(epoch=7, seqs=(self._seq,), settled_below=self._seq + 1), timeout=CALL_SECONDS)
+        await self.client.call(
+            Ack(epoch=7, seqs=(self._seq,), settled_below=self._seq + 1), timeout_seconds=CALL_SECONDS
+        )
         return result.statuses()
 
     async def inventory(self, tier: Tier) -> list[InventoryRecord]:
-        page = await self.client.call(Inventory(tier=tier), timeout=CALL_SECONDS)
+        page = await self.client.call(Inventory(tier=tier), timeout_seconds=CALL_SECONDS)
         assert isinstance(page, InventoryPage)
         assert page.end
         return list(parse_inventory(page.records))

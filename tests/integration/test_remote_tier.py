@@ -77,7 +77,7 @@ class Channel:
         self.close()
         async with asyncio.timeout(START_SECONDS):
             self._client = await self._connected()
-        reply = await self.client.call(attach, timeout=CALL_SECONDS, fds=[arena_fd])
+        reply = await self.client.call(attach, timeout_seconds=CALL_SECONDS, fds=[arena_fd])
         os.close(arena_fd)
         assert isinstance(reply, Attached)
         self.worker_epoch = reply.worker_epoch
@@ -86,17 +86,17 @@ class Channel:
     async def run(self, job: Job, control: JobControl) -> Sequence[ItemStatus]:
         self._results[job.seq] = asyncio.get_running_loop().create_future()
         sent = msgspec.structs.replace(job, worker_epoch=self.worker_epoch)
-        reply = await self.client.call(Submit(job=sent, settled_below=1), timeout=CALL_SECONDS)
+        reply = await self.client.call(Submit(job=sent, settled_below=1), timeout_seconds=CALL_SECONDS)
         assert isinstance(reply, Accepted), reply
         async with asyncio.timeout(CALL_SECONDS):
             result = await self._results[job.seq]
-        await self.client.call(Ack(epoch=job.epoch, seqs=(job.seq,), settled_below=1), timeout=CALL_SECONDS)
+        await self.client.call(Ack(epoch=job.epoch, seqs=(job.seq,), settled_below=1), timeout_seconds=CALL_SECONDS)
         if result.index_pending:
             control.index_is_pending()
         return result.statuses()
 
     async def find(self, request: Find) -> Found:
-        reply = await self.client.call(request, timeout=CALL_SECONDS)
+        reply = await self.client.call(request, timeout_seconds=CALL_SECONDS)
         assert isinstance(reply, Found)
         return reply
 

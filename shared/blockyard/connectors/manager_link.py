@@ -42,7 +42,7 @@ class ManagerLink:
             reply_type=channel.Reply,
             push_type=channel.Push,
             on_push=link._on_push,
-            timeout=CALL_TIMEOUT_SECONDS,
+            timeout_seconds=CALL_TIMEOUT_SECONDS,
         )
         return link
 
@@ -55,7 +55,7 @@ class ManagerLink:
         fds: Sequence[int] = (),
     ) -> Expected:
         """Ask and check the type of the answer; a reply of another type counts as unavailable."""
-        reply = await self._open_rpc().call(request, timeout=timeout_seconds, fds=fds)
+        reply = await self._open_rpc().call(request, timeout_seconds=timeout_seconds, fds=fds)
         if not isinstance(reply, kind):
             raise UnavailableError("the block-manager answered with another message", message=type(reply).__name__)
         return reply

@@ -51,7 +51,7 @@ async def pair(pushes: list[News] | None = None) -> AsyncIterator[tuple[Client, 
 
 
 def calling(client: Client, number: int = 0, seconds: float = WAIT_SECONDS) -> "asyncio.Task[Told]":
-    return asyncio.create_task(client.call(Ask(number), timeout=seconds))
+    return asyncio.create_task(client.call(Ask(number), timeout_seconds=seconds))
 
 
 async def next_call(peer: RawPeer) -> int:
@@ -76,7 +76,7 @@ async def test_replies_pair_by_number_in_any_order_and_any_pieces() -> None:
 async def test_a_late_call_ends_with_its_deadline_and_its_reply_is_dropped() -> None:
     async with pair() as (client, peer):
         with pytest.raises(DeadlineExceededError):
-            await client.call(Ask(1), timeout=0.01)
+            await client.call(Ask(1), timeout_seconds=0.01)
         assert client.waiting == 0
         late = await next_call(peer)
         second = calling(client, 2)
@@ -114,7 +114,7 @@ async def test_a_reply_in_the_moment_of_the_cancellation_leaks_nothing() -> None
 async def test_descriptors_of_a_reply_that_comes_too_late_are_closed() -> None:
     async with pair() as (client, peer):
         with pytest.raises(DeadlineExceededError):
-            await client.call(Ask(1), timeout=0.01)
+            await client.call(Ask(1), timeout_seconds=0.01)
         number = await next_call(peer)
         before = open_descriptors()
         sent = pipe_with(b"")
@@ -129,7 +129,7 @@ async def test_descriptors_of_a_reply_that_comes_too_late_are_closed() -> None:
 async def test_a_request_too_large_is_refused_and_nothing_is_sent() -> None:
     async with pair() as (client, peer):
         with pytest.raises(FrameTooLargeError):
-            await client.call(Ask(1, bytes(MAX_FRAME_BYTES)), timeout=1)
+            await client.call(Ask(1, bytes(MAX_FRAME_BYTES)), timeout_seconds=1)
         call = calling(client, 2)
         await peer.send(told(await next_call(peer), 2))
         assert await call == Told(2)
@@ -168,7 +168,7 @@ async def test_a_vanishing_server_fails_all_calls_and_all_later_ones() -> None:
                 await call
         assert client.closed.is_set()
         with pytest.raises(PeerClosedError):
-            await client.call(Ask(1), timeout=1)
+            await client.call(Ask(1), timeout_seconds=1)
 
 
 async def test_a_server_that_says_why_it_ends_is_believed() -> None:
@@ -221,7 +221,8 @@ async def test_a_server_that_does_not_read_gets_no_more_than_the_limit() -> None
         client = Client(ours, Told, None, None, max_queued_bytes=1 << 20)
         async with client:
             calls = [
-                asyncio.create_task(client.call(Ask(number, bytes(100_000)), timeout=0.2)) for number in range(100)
+                asyncio.create_task(client.call(Ask(number, bytes(100_000)), timeout_seconds=0.2))
+                for number in range(100)
             ]
             results = await asyncio.gather(*calls, return_exceptions=True)
             assert client.ended is None

@@ -78,7 +78,7 @@ async def test_a_stale_socket_is_replaced(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as old:
         old.bind(os.fspath(path))
     async with Server(path, Request, echo), client_of(path) as client:
-        assert await client.call(Ask(1), timeout=1) == Told(1)
+        assert await client.call(Ask(1), timeout_seconds=1) == Told(1)
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ async def test_a_request_in_single_bytes_is_answered(path: Path) -> None:
 async def test_a_request_as_large_as_allowed_goes_through(path: Path) -> None:
     data = bytes(MAX_FRAME_BYTES - 100)
     async with Server(path, Request, echo), client_of(path) as client:
-        assert (await client.call(Ask(1, data), timeout=WAIT_SECONDS)).data == data
+        assert (await client.call(Ask(1, data), timeout_seconds=WAIT_SECONDS)).data == data
 
 
 async def test_handlers_start_in_order_and_answer_when_they_are_done(path: Path) -> None:
@@ -141,7 +141,7 @@ async def test_handlers_start_in_order_and_answer_when_they_are_done(path: Path)
         return Told(request.number)
 
     async with Server(path, Request, gated), client_of(path) as client:
-        calls = [asyncio.create_task(client.call(Ask(number), timeout=WAIT_SECONDS)) for number in range(3)]
+        calls = [asyncio.create_task(client.call(Ask(number), timeout_seconds=WAIT_SECONDS)) for number in range(3)]
         await until(lambda: len(started) == 3)
         for number in (2, 0, 1):
             gates[number].set()
@@ -156,7 +156,7 @@ async def test_a_typed_error_of_a_handler_reaches_its_caller(path: Path) -> None
     async with Server(path, Request, refuse), client_of(path) as client:
         for _ in range(2):
             with pytest.raises(OutOfBlocksError, match="none left") as caught:
-                await client.call(Ask(1), timeout=1)
+                await client.call(Ask(1), timeout_seconds=1)
             assert caught.value.fields == {"tier": "g2", "asked": 4}
 
 
@@ -181,7 +181,7 @@ async def test_a_reply_too_large_for_a_frame_becomes_an_error(path: Path) -> Non
 
     async with Server(path, Request, large), client_of(path) as client:
         with pytest.raises(FrameTooLargeError):
-            await client.call(Ask(1), timeout=WAIT_SECONDS)
+            await client.call(Ask(1), timeout_seconds=WAIT_SECONDS)
         assert client.ended is None
 
 
@@ -212,7 +212,7 @@ async def test_bytes_that_are_no_request_are_named_and_end_that_session_only(
         await peer.send(data)
         assert (await peer.problem()).code == code
         assert await peer.receive() is None
-        assert await bystander.call(Ask(2), timeout=1) == Told(2)
+        assert await bystander.call(Ask(2), timeout_seconds=1) == Told(2)
 
 
 @pytest.mark.parametrize("body", [{"type": "unknown"}, {"type": "ask"}, "text", None], ids=str)

@@ -66,7 +66,7 @@ async def test_descriptors_travel_both_ways(path: Path) -> None:
 
     async with Server(path, Request, swap), client_of(path) as client:
         sent = [pipe_with(b"first"), pipe_with(b"second")]
-        reply, received = await client.call_with_fds(Ask(1), timeout=1, fds=sent)
+        reply, received = await client.call_with_fds(Ask(1), timeout_seconds=1, fds=sent)
         assert reply == Told(2)
         assert [os.read(descriptor, 10) for descriptor in received] == [b"second", b"first"]
         assert not any(os.get_inheritable(descriptor) for descriptor in received)
@@ -83,13 +83,13 @@ async def test_descriptors_that_nobody_takes_are_closed(path: Path) -> None:
 
     async with Server(path, Request, with_one), client_of(path) as client:
         sent = pipe_with(b"")
-        await client.call(Ask(0), timeout=1, fds=[sent])
+        await client.call(Ask(0), timeout_seconds=1, fds=[sent])
         before = open_descriptors()
-        await client.call(Ask(1), timeout=1, fds=[sent])
+        await client.call(Ask(1), timeout_seconds=1, fds=[sent])
         with pytest.raises(OutOfBlocksError):
-            await client.call(Stop(), timeout=1, fds=[sent])
+            await client.call(Stop(), timeout_seconds=1, fds=[sent])
         with pytest.raises(MalformedFrameError):
-            await client.call({"type": "unknown"}, timeout=1, fds=[sent])
+            await client.call({"type": "unknown"}, timeout_seconds=1, fds=[sent])
         assert open_descriptors() == before
         os.close(sent)
 
@@ -114,7 +114,7 @@ async def test_descriptors_stay_with_their_frame_among_many(path: Path) -> None:
     async with Server(path, Request, read_all), client_of(path) as client:
         sent = [[pipe_with(b"%d;" % number) for _ in range(number % 3)] for number in range(30)]
         replies = await asyncio.gather(
-            *(client.call(Ask(number), timeout=WAIT_SECONDS, fds=fds) for number, fds in enumerate(sent))
+            *(client.call(Ask(number), timeout_seconds=WAIT_SECONDS, fds=fds) for number, fds in enumerate(sent))
         )
         assert [reply.data for reply in replies] == [b"%d;" % number * (number % 3) for number in range(30)]
         for descriptor in (descriptor for fds in sent for descriptor in fds):
@@ -134,7 +134,7 @@ async def test_hooks_frame_the_life_of_a_session(path: Path) -> None:
     )
     async with server:
         async with client_of(path) as client:
-            assert await client.call(Ask(1), timeout=1) == Told(os.getpid())
+            assert await client.call(Ask(1), timeout_seconds=1) == Told(os.getpid())
             (session,) = server.sessions
         async with asyncio.timeout(WAIT_SECONDS):
             await session.closed.wait()
@@ -180,7 +180,7 @@ async def test_the_end_of_the_server_ends_sessions_and_handlers(path: Path, has_
     sent = pipe_with(b"")
     async with Server(path, Request, endless) as server:
         client: RpcClient[Told, News] = await RpcClient.connect(path, Told)
-        call = asyncio.create_task(client.call(Ask(1), timeout=WAIT_SECONDS, fds=[sent]))
+        call = asyncio.create_task(client.call(Ask(1), timeout_seconds=WAIT_SECONDS, fds=[sent]))
         await until(lambda: any(session.in_flight for session in server.sessions))
         if has_begun:
             await until(lambda: bool(begun))
@@ -194,7 +194,7 @@ async def test_the_end_of_the_server_ends_sessions_and_handlers(path: Path, has_
 
 async def test_a_session_may_be_ended_with_a_reason(path: Path) -> None:
     async with Server(path, Request, echo) as server, client_of(path) as client:
-        await client.call(Ask(1), timeout=1)
+        await client.call(Ask(1), timeout_seconds=1)
         server.sessions[0].close(OutOfBlocksError("go away"))
         async with asyncio.timeout(WAIT_SECONDS):
             await client.closed.wait()
@@ -203,11 +203,11 @@ async def test_a_session_may_be_ended_with_a_reason(path: Path) -> None:
 
 async def test_more_peers_than_allowed_are_turned_away_with_a_reason(path: Path) -> None:
     async with Server(path, Request, echo, max_sessions=1), client_of(path) as first:
-        await first.call(Ask(1), timeout=1)
+        await first.call(Ask(1), timeout_seconds=1)
         async with raw_peer(path) as second:
             assert (await second.problem()).code == UnavailableError.code
             assert await second.receive() is None
-        assert await first.call(Ask(2), timeout=1) == Told(2)
+        assert await first.call(Ask(2), timeout_seconds=1) == Told(2)
 
 
 # --- pushes and back-pressure -------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ async def test_pushes_arrive_in_order_and_before_the_reply_that_follows_them(pat
 
     pushes: list[News] = []
     async with Server(path, Request, push), client_of(path, pushes) as client:
-        await client.call(Ask(1), timeout=WAIT_SECONDS)
+        await client.call(Ask(1), timeout_seconds=WAIT_SECONDS)
         assert [news.number for news in pushes] == list(range(500))
 
 

@@ -93,7 +93,7 @@ class Manager:
     news: asyncio.Event
 
     async def ask(self, request: channel.Request, fds: Sequence[int] = ()) -> channel.Reply:
-        return await self.client.call(request, timeout=WAIT_SECONDS, fds=fds)
+        return await self.client.call(request, timeout_seconds=WAIT_SECONDS, fds=fds)
 
     async def attach(self, epoch: int = 9, instance: str = "node") -> channel.Attached:
         reply = await self.ask(channel.Attach(version=PROTOCOL_VERSION, instance=instance, epoch=epoch))
@@ -238,7 +238,7 @@ async def test_attach_tells_who_answers_and_passes_the_arena(
     manager = await connect()
     assert not server.attached
     request = channel.Attach(version=PROTOCOL_VERSION, instance="node", epoch=9)
-    reply, fds = await manager.client.call_with_fds(request, timeout=WAIT_SECONDS)
+    reply, fds = await manager.client.call_with_fds(request, timeout_seconds=WAIT_SECONDS)
 
     assert isinstance(reply, channel.Attached)
     assert (reply.role, reply.worker_epoch, reply.arena) == (WorkerRole.OFFLOAD_WORKER, WORKER, ARENA)

@@ -65,7 +65,7 @@ class RpcClient(Generic[ReplyT, PushT]):
         push_type: object | None = None,
         on_push: Callable[[PushT], None] | None = None,
         *,
-        timeout: float = 2.0,  # noqa: ASYNC109
+        timeout_seconds: float = 2.0,
     ) -> Self:
         """Connect to the server at ``path``.
 
@@ -74,14 +74,14 @@ class RpcClient(Generic[ReplyT, PushT]):
             reply_type: struct type or union of tagged struct types.
             push_type: likewise, for pushes; None where the server sends none.
             on_push: called per push, in order; must neither block nor raise.
-            timeout: seconds to wait for a server whose backlog is full.
+            timeout_seconds: how long to wait for a server whose backlog is full.
 
         Raises:
             UnavailableError: nobody listens there.
             DeadlineExceededError: the server did not accept in time.
             ConfigurationError: the path is longer than a socket's may be.
         """
-        return cls(await connect(path, timeout), reply_type, push_type, on_push)
+        return cls(await connect(path, timeout_seconds), reply_type, push_type, on_push)
 
     @property
     def ended(self) -> BlockyardError | None:
@@ -97,14 +97,14 @@ class RpcClient(Generic[ReplyT, PushT]):
         self,
         request: object,
         *,
-        timeout: float,  # noqa: ASYNC109
+        timeout_seconds: float,
         fds: Sequence[int] = (),
     ) -> ReplyT:
         """Send a request and wait for its reply; descriptors that come with the reply are closed.
 
         Args:
             request: message of the server's request type.
-            timeout: seconds until the call is given up; the server may still carry it out.
+            timeout_seconds: after which the call is given up; the server may still carry it out.
             fds: descriptors that travel along; they stay the caller's.
 
         Raises:
@@ -114,7 +114,7 @@ class RpcClient(Generic[ReplyT, PushT]):
             UnavailableError: the server leaves too much unread; nothing was sent.
             FrameTooLargeError: the request does not fit into one frame; nothing was sent.
         """
-        reply, received = await self.call_with_fds(request, timeout=timeout, fds=fds)
+        reply, received = await self.call_with_fds(request, timeout_seconds=timeout_seconds, fds=fds)
         close_descriptors(received)
         return reply
 
@@ -122,7 +122,7 @@ class RpcClient(Generic[ReplyT, PushT]):
         self,
         request: object,
         *,
-        timeout: float,  # noqa: ASYNC109
+        timeout_seconds: float,
         fds: Sequence[int] = (),
     ) -> tuple[ReplyT, list[int]]:
         """As ``call``; the descriptors that came with the reply become the caller's."""
@@ -136,10 +136,10 @@ class RpcClient(Generic[ReplyT, PushT]):
         answer: Answer[ReplyT] | None = None
         try:
             self._connection.send(data, fds)
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout_seconds):
                 answer = await waiting
         except TimeoutError:
-            raise DeadlineExceededError("no reply in time", timeout_seconds=timeout) from None
+            raise DeadlineExceededError("no reply in time", timeout_seconds=timeout_seconds) from None
         finally:
             self._calls.pop(call, None)
             if answer is None:

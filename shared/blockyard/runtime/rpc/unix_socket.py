@@ -66,16 +66,16 @@ def listen(path: Path) -> socket.socket:
     return listener
 
 
-async def connect(path: Path, timeout: float) -> socket.socket:  # noqa: ASYNC109
+async def connect(path: Path, timeout_seconds: float) -> socket.socket:
     """Connected non-blocking socket.
 
     Raises:
         ConfigurationError: the path is too long.
         UnavailableError: nobody listens there.
-        DeadlineExceededError: the listener did not accept within ``timeout`` seconds.
+        DeadlineExceededError: the listener did not accept within ``timeout_seconds``.
     """
     check_path(path)
-    deadline = asyncio.get_running_loop().time() + timeout
+    deadline = asyncio.get_running_loop().time() + timeout_seconds
     while True:
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
