@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from blockyard.cli.main import EXIT_START
 from blockyard.testing.launcher import Launcher
 
 pytestmark = pytest.mark.timeout(240)
@@ -35,3 +36,9 @@ def test_without_verification_the_engine_is_given_wrong_bytes_and_the_run_says_s
     assert summary["ok"] is False
     assert summary["wrong_bytes"] > 0
     assert any("wrong bytes" in failure for failure in summary["failures"])
+
+
+def test_time_limit_ends_the_run_in_order(launcher: Launcher) -> None:
+    code, summary, _ = run_demo(launcher, "--short", "--seconds", "1")
+    assert code == EXIT_START
+    assert summary["failures"] == ["the run ended early: not finished after 1 s"]

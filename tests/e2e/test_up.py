@@ -1,28 +1,34 @@
 """``blockyard up`` leaves nothing behind, whatever way it ends."""
 
+import os
 import signal
+from pathlib import Path
 
+import httpx
 import pytest
 
+from blockyard.cli.main import EXIT_FAILED
 from blockyard.testing.launcher import Launcher, RunningCommand
 
 pytestmark = pytest.mark.timeout(120)
 
 
-def wait_for_line(run: RunningCommand, words: str) -> None:
+def wait_for_line(run: RunningCommand, words: str) -> str:
     assert run.stdout is not None
     seen = []
     for line in run.stdout:
         seen.append(line)
         if words in line:
-            return
+            return line
     pytest.fail(f"{words!r} did not appear in: {''.join(seen)}")
 
 
 def test_interrupt_ends_everything_and_is_no_failure(launcher: Launcher) -> None:
     with launcher.start("up") as run:
-        wait_for_line(run, "/docs")
+        address = wait_for_line(run, "/docs").split()[-1]
         assert len(launcher.processes()) >= 3 + 2 * 4
+        page = httpx.get(address, trust_env=False)
+        assert page.status_code == httpx.codes.OK
         run.send_signal(signal.SIGINT)
         run.communicate()
     assert run.returncode == 0
@@ -45,3 +51,17 @@ def test_killed_supervisor_takes_everything_with_it(launcher: Launcher) -> None:
         run.kill()
         run.communicate()
     launcher.assert_nothing_left()
+
+
+def test_end_of_a_service_ends_the_run_and_is_named(launcher: Launcher) -> None:
+    with launcher.start("up") as run:
+        wait_for_line(run, "/docs")
+        (victim, *_) = [pid for pid in launcher.processes() if b"blockyard-remote-tier" in command_line(pid)]
+        os.kill(victim, signal.SIGKILL)
+        _, stderr = run.communicate()
+    assert run.returncode == EXIT_FAILED
+    assert "remote-tier ended with status -9" in stderr
+
+
+def command_line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()

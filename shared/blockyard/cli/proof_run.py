@@ -114,7 +114,7 @@ class ProofRun:
         await self._idle(self._a)
 
     async def _reuse(self, engine: EngineProcess) -> None:
-        for requests in (self._plan.older, *[self._plan.recent] * (self._plan.recent_passes + 1)):
+        for requests in (self._plan.older, *[self._plan.recent] * self._plan.recent_passes):
             await self._serve_again(engine, requests)
 
     async def _serve_foreign(self, requests: Requests) -> int:

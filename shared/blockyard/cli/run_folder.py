@@ -20,6 +20,8 @@ from blockyard.cli import janitor
 _PREFIX: Final = "blockyard-"
 _JANITOR_SECONDS: Final = 10.0
 _STAT_BLOCK_BYTES: Final = 512
+_MAX_PARENT_BYTES: Final = 45
+"""Leaves room for the longest socket path below: 100 bytes less run folder, node, service and socket."""
 
 
 class RunFolder:
@@ -29,10 +31,10 @@ class RunFolder:
         """Make the folder and start its janitor.
 
         Args:
-            parent: where to make it; the system's folder for temporary files by default.
+            parent: where to make it; by default the system's folder for temporary files, unless its name is too long.
             keep: leave everything in place at the end, for looking at it.
         """
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent or _short_parent()))
         self.keep = keep
         self._outside: list[Path] = []
         self._janitor = subprocess.Popen(
@@ -101,3 +103,8 @@ class RunFolder:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _short_parent() -> Path:
+    usual = tempfile.gettempdir()
+    return Path(usual) if len(os.fsencode(usual)) <= _MAX_PARENT_BYTES else Path("/tmp")

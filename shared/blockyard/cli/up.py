@@ -23,7 +23,8 @@ async def run_up(given: NodeSettings, display: Display, *, keep: bool) -> None:
     """Start everything, replay and show until cancelled or until something breaks.
 
     Raises:
-        ServerStartError: something did not start, or ended by itself.
+        ServerStartError: something did not start.
+        ProcessEndedError: a process ended by itself.
     """
     display.say("starting NATS, Valkey, SeaweedFS and nodes a and b ...")
     async with Cluster(ClusterPlan(), given, keep=keep) as cluster:

@@ -7,10 +7,11 @@ import asyncio
 import time
 from typing import Final
 
+from blockyard.cli.child_process import read_tail
 from blockyard.cli.cluster import Cluster
 from blockyard.cli.display import Display, RunView
 from blockyard.cli.node_metrics import NodeFigures, NodeMetrics
-from blockyard.core.errors import ServerStartError
+from blockyard.core.errors import ProcessEndedError
 
 _INTERVAL_SECONDS: Final = 1.0
 
@@ -42,7 +43,7 @@ class Watch:
         """Draw every second until cancelled.
 
         Raises:
-            ServerStartError: a service or server ended that nobody stopped.
+            ProcessEndedError: a service or server ended that nobody stopped.
         """
         while True:
             self._require_alive()
@@ -52,7 +53,8 @@ class Watch:
     def _require_alive(self) -> None:
         for node in self._cluster.nodes:
             if (ended := node.ended_process()) is not None:
-                raise ServerStartError(ended, server=node.name)
+                raise ProcessEndedError(ended, node=node.name)
         for server in self._cluster.infrastructure.servers:
             if not server.running:
-                raise ServerStartError("a server ended by itself", server=server.label, log=str(server.log_file))
+                detail = f"{server.label} ended by itself; end of its log:\n{read_tail(server.log_file)}"
+                raise ProcessEndedError(detail, server=server.label)

@@ -331,6 +331,14 @@ class RunInterruptedError(BlockyardError):
     remedy = ""
 
 
+class ProcessEndedError(BlockyardError):
+    """A process of a run ended that nobody had stopped."""
+
+    code = "process-ended"
+    title = "A process ended by itself"
+    remedy = "Look at its log for the reason (--keep keeps it)."
+
+
 class EngineCommandError(BlockyardError):
     """A demo engine that the command drives did not do what it was told."""
 

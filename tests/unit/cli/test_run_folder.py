@@ -3,8 +3,11 @@
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+
+import pytest
 
 from blockyard.cli.run_folder import RunFolder
 
@@ -20,6 +23,12 @@ def test_folder_is_private_and_short() -> None:
     with RunFolder() as folder:
         assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
         assert len(str(folder.path / "a" / "offload-worker" / "channel.sock").encode()) < 100
+
+
+def test_folder_is_short_where_the_usual_place_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/x" * 40)
+    with RunFolder() as folder:
+        assert folder.path.parent == Path("/tmp")
 
 
 def test_everything_is_removed_at_the_end(tmp_path: Path) -> None:
