@@ -20,8 +20,7 @@ class DropReason(StrEnum):
     """Why work was given up, as a label."""
 
     JOB_QUEUE = "job_queue_full"
-    NO_G2_SLOT = "no_g2_slot"
-    NO_WORKER = "worker_away"
+    STORE_BACKLOG = "store_backlog_full"
     G3_QUEUE = "g3_queue_full"
     GONE_FROM_G2 = "gone_from_g2"
     """The block left G2 before its copy to a lower tier began."""

@@ -85,8 +85,8 @@ class NodeCore:
         self._freer = SlotFreer(self.tables, self.desk, clock, profile.max_items)
         landing = Landing(self.tables, self.flights, metrics)
         landing.on_g2 = self._landed_in_g2
-        self._offloader = Offloader(profile, self.tables, self.flights, self.desk, landing, metrics)
         self._disk = DiskWriter(profile, self.tables, self.flights, self.desk, landing, self._freer, metrics)
+        self._offloader = Offloader(profile, self.tables, self.flights, self.desk, landing, self._disk, metrics)
         planner = PackPlanner(
             PackGeometry(profile.block_bytes, profile.pack_target_bytes), tail_idle_seconds=profile.tail_idle_seconds
         )
@@ -118,7 +118,7 @@ class NodeCore:
         """The attached life of the offload-worker maps the engine's memory: what it holds can be stored now."""
         if not session.closed:
             session.mapping = session.mapping_number
-            self._offloader.catch_up([session])
+            self._offloader.offer([session])
             self._end_section()
 
     def close_session(self, session: EngineSession) -> None:
@@ -127,6 +127,7 @@ class NodeCore:
             return
         mapping = session.mapping_number
         self.sessions.close(session)
+        self._offloader.forget(session)
         self.leases.release_all(session)
         self.loads.abandon_all(session)
         self.desk.cancel_mapping(mapping)
@@ -294,10 +295,11 @@ class NodeCore:
         if self.tables.grants_open and not self._grants_were_open:
             for scope, names in self.tables.named().items():
                 self._disk.store(scope, names)
-            self._offloader.catch_up(self.sessions)
+            self._offloader.offer(self.sessions)
         self._grants_were_open = self.tables.grants_open
         self.loads.flush()
         self._disk.pump()
+        self._offloader.pump()
         self._packs.pump()
         self.desk.shed()
         self._freer.collect()

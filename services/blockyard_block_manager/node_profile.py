@@ -26,6 +26,8 @@ class NodeProfile:
     store_ttl_ms: int = 30_000
     queue_limit: int = 256
     """Store jobs that wait per worker."""
+    backlog_blocks: int = 16_384
+    """Blocks of engines that wait for room in G2."""
     g3_queue_blocks: int = 4_096
     """Blocks that wait for free G3 slots."""
     g3_open_jobs: int = 8

@@ -1,5 +1,7 @@
 """Stores from engine memory into G2: every complete block that G2 neither holds nor awaits is copied.
 
+Blocks wait in a bounded backlog until G2 has room: slots that are free, or held by nobody. While G3 still has copies to
+take, stores wait too, so that new blocks do not push others out of G2 before they have reached the disk.
 The source is not pinned: the engine does not wait for us. The worker compares the block's guard before and after the
 copy, so a block that was reused meanwhile fails as ``source_changed`` and stores nothing.
 Invariants: a content is on its way into G2 at most once; granted slots are registered or freed when, and only when,
@@ -7,10 +9,12 @@ their job has settled. Threading: owned by the event loop of the service. No awa
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from blockyard.core.events import BlockScope
 from blockyard.core.offload_plan import plan_store
-from blockyard.core.vocabulary import JobKind, Lane, Tier, WorkerRole
+from blockyard.core.vocabulary import ContentKey, EngineBlockId, JobKind, Lane, Tier, WorkerRole
+from blockyard_block_manager.disk_writer import DiskWriter
 from blockyard_block_manager.engine_sessions import EngineSession
 from blockyard_block_manager.flights import Flights
 from blockyard_block_manager.g1_set import G1Block
@@ -20,6 +24,12 @@ from blockyard_block_manager.landing import Landing
 from blockyard_block_manager.manager_metrics import DropReason, ManagerMetrics
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.node_tables import NodeTables
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    session: EngineSession
+    block: G1Block
 
 
 class Offloader:
@@ -32,6 +42,7 @@ class Offloader:
         flights: Flights,
         desk: JobDesk,
         landing: Landing,
+        disk: DiskWriter,
         metrics: ManagerMetrics,
     ) -> None:
         """Plan over ``tables``, hand jobs to ``desk``."""
@@ -40,40 +51,81 @@ class Offloader:
         self._flights = flights
         self._desk = desk
         self._landing = landing
+        self._disk = disk
         self._metrics = metrics
+        self._backlog: dict[tuple[EngineSession, EngineBlockId], _Waiting] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Blocks in the backlog."""
+        return len(self._backlog)
 
     def store(self, session: EngineSession, blocks: Sequence[G1Block]) -> int:
-        """Plan stores of blocks of one scope; returns how many are planned.
-
-        What finds no room is left out and counted: the engine still has it, and may offer it again.
-        """
+        """Plan stores of blocks of one scope; returns how many are wanted, now or when there is room."""
         if not blocks:
             return 0
-        if session.mapping is None or not self._desk.attached(WorkerRole.OFFLOAD_WORKER):
-            self._metrics.dropped(DropReason.NO_WORKER, len(blocks))
-            return 0
-        offered = list({block.name.key: block for block in blocks}.values())
-        scope = offered[0].scope
-        keys = [block.name.key for block in offered]
+        keys = [block.name.key for block in blocks]
+        group = blocks[0].scope.group
         plan = plan_store(
-            self._tables.holds(Tier.G2, keys, scope.group),
-            self._flights.under_way(Tier.G2, keys, scope.group),
-            self._tables.room(Tier.G2),
-            self._profile.max_items,
+            self._tables.holds(Tier.G2, keys, group),
+            self._flights.under_way(Tier.G2, keys, group),
+            len(blocks),
+            len(blocks),
         )
-        for job in plan.jobs:
-            self._issue(session.mapping, scope, [offered[index] for index in job])
-        self._metrics.dropped(DropReason.NO_G2_SLOT, len(plan.left_out))
-        return plan.planned
+        wanted = [blocks[index] for job in plan.jobs for index in job]
+        self._backlog.update(((session, block.block), _Waiting(session, block)) for block in wanted)
+        excess = len(self._backlog) - self._profile.backlog_blocks
+        for oldest in list(self._backlog)[: max(excess, 0)]:
+            del self._backlog[oldest]
+        self._metrics.dropped(DropReason.STORE_BACKLOG, max(excess, 0))
+        self.pump()
+        return len(wanted)
 
-    def catch_up(self, sessions: Iterable[EngineSession]) -> None:
-        """Offer everything that engines hold: after G2 became usable, or an engine was mapped."""
+    def offer(self, sessions: Iterable[EngineSession]) -> None:
+        """Plan stores of everything that engines hold: after G2 became usable, or an engine was mapped."""
         for session in sessions:
             grouped: dict[BlockScope, list[G1Block]] = {}
             for block in session.g1:
                 grouped.setdefault(block.scope, []).append(block)
             for blocks in grouped.values():
                 self.store(session, sorted(blocks, key=lambda block: block.name.position))
+
+    def forget(self, session: EngineSession) -> None:
+        """An engine is gone."""
+        for entry in [entry for entry in self._backlog if entry[0] is session]:
+            del self._backlog[entry]
+
+    def pump(self) -> None:
+        """Issue jobs for the backlog, as far as there is room."""
+        if not self._backlog or self._disk.waiting or not self._desk.attached(WorkerRole.OFFLOAD_WORKER):
+            return
+        for session in {entry[0] for entry in self._backlog}:
+            while (room := self._tables.room(Tier.G2)) and session.mapping is not None:
+                blocks = self._next_batch(session, min(room, self._profile.max_items))
+                if not blocks:
+                    break
+                self._issue(session.mapping, blocks[0].scope, blocks)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+    def _next_batch(self, session: EngineSession, limit: int) -> list[G1Block]:
+        """Blocks of one scope that are still to be stored, oldest first; perhaps none."""
+        batch: dict[ContentKey, G1Block] = {}
+        for entry, waiting in list(self._backlog.items()):
+            block = waiting.block
+            if waiting.session is not session:
+                continue
+            if batch and block.scope != next(iter(batch.values())).scope:
+                break
+            if len(batch) == limit:
+                break
+            del self._backlog[entry]
+            if session.g1.holds(block) and not self._taken_care_of(block):
+                batch[block.name.key] = block
+        return list(batch.values())
+
+    def _taken_care_of(self, block: G1Block) -> bool:
+        key, group = [block.name.key], block.scope.group
+        return self._tables.holds(Tier.G2, key, group)[0] or self._flights.under_way(Tier.G2, key, group)[0]
 
     def _issue(self, mapping: int, scope: BlockScope, blocks: Sequence[G1Block]) -> None:
         names = tuple(block.name for block in blocks)
