@@ -52,11 +52,6 @@ class EventLog:
         for blocks in _columns(names).slices():
             self._append(OffloadedEvent(self.owner_of(tier), origin, tier, scope, blocks))
 
-    def recovered(self, tier: Tier, scope: BlockScope, columns: BlockColumns) -> None:
-        """Blocks of an earlier life were found again in ``tier``."""
-        for blocks in columns.slices():
-            self._append(StoredEvent(self.owner_of(tier), tier, scope, blocks))
-
     def removed(
         self, owner: EventOwner, tier: Tier, gone: Iterable[tuple[IdentityDigest, GroupId, ContentKey]]
     ) -> None:

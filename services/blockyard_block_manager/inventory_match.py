@@ -9,7 +9,7 @@ Invariants: one synchronous section per tier. Threading: owned by the event loop
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from blockyard.core.block_facts import AdoptedBlock, BlockFacts
+from blockyard.core.block_facts import BlockFacts
 from blockyard.core.handles import DoomedBlocks, MutableBlocks
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import Epoch, Tier
@@ -47,7 +47,7 @@ def match_inventory(
     for blocks in listing.quarantined[tier]:
         blocks.release()
     pool = tables.pool(tier)
-    found: list[AdoptedBlock] = []
+    found: list[InventoryRecord] = []
     for record in records:
         if not 0 <= record.block < pool.capacity or pool.state(record.block) is not RowState.FREE:
             continue
@@ -55,7 +55,7 @@ def match_inventory(
             continue
         current = listing.first or record.block in decided or record.generation >= pool.generation(record.block)
         if record.state is HeaderState.READY and record.payload_bytes == block_bytes and current:
-            found.append(_adopted(record))
+            found.append(record)
         else:
             pool.set_generation(record.block, record.generation)
     freed.append(tables.adopt(tier, found))
@@ -65,15 +65,3 @@ def match_inventory(
 def _unlisted(registered: Iterable[BlockFacts], records: Iterable[InventoryRecord]) -> list[BlockFacts]:
     ready = {(record.block, record.generation, record.key) for record in records if record.state is HeaderState.READY}
     return [block for block in registered if (block.block, block.generation, block.key) not in ready]
-
-
-def _adopted(record: InventoryRecord) -> AdoptedBlock:
-    return AdoptedBlock(
-        record.block,
-        record.generation,
-        record.key,
-        record.parent,
-        record.position,
-        record.identity,
-        record.tenant,
-    )

@@ -199,6 +199,16 @@ class JobDesk:
             while queue:
                 self._end(queue.popleft(), OrderEnd.NEVER_RAN, ItemStatus.UNKNOWN)
 
+    def close(self) -> None:
+        """End every order as lost: this life of the block-manager is over."""
+        self._attached.clear()
+        for lanes in self._queues.values():
+            for queue in lanes.values():
+                while queue:
+                    self._end(queue.popleft(), OrderEnd.LOST, ItemStatus.UNKNOWN)
+        while self._open:
+            self._end(self._open.pop(next(iter(self._open))), OrderEnd.LOST, ItemStatus.UNKNOWN)
+
     # --- inside -------------------------------------------------------------------------------------------------------
     def _ttl_ms(self, opened: OpenOrder) -> int:
         return int((opened.deadline - self._clock.monotonic()) * 1_000)

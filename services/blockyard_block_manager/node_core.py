@@ -8,6 +8,7 @@ Threading: owned by the event loop of the service.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from blockyard.core.block_name import BlockName
@@ -29,6 +30,7 @@ from blockyard.core.vocabulary import (
     WorkerRole,
 )
 from blockyard.tiers.header import InventoryRecord
+from blockyard.tiers.index_value import Locator
 from blockyard.wire.connector_channel import Hello
 from blockyard.wire.worker_channel import Attached, JobResult
 from blockyard_block_manager.clearing import ClearCounts, Clearing, ClearOperation
@@ -52,6 +54,9 @@ from blockyard_block_manager.recovery import Recovery
 from blockyard_block_manager.shared_catalogue import SharedCatalogue
 from blockyard_block_manager.slot_freer import SlotFreer
 from blockyard_block_manager.stager import Stager
+
+_RECALL_BLOCKS: Final = 1_024
+_RECALL_SECONDS: Final = 5.0
 
 
 class NodeCore:
@@ -98,7 +103,9 @@ class NodeCore:
         )
         self._clearing = Clearing(self.tables, self.desk, self._freer, self._disk)
         self.recovery: Final = Recovery(profile, self.tables, self.desk, self._freer)
+        self._index = index
         self._grants_were_open = False
+        self._could_recall = False
         self.on_section_end: Callable[[], None] = lambda: None
         """Called when a section is over, for those who wait for something to become true."""
 
@@ -137,11 +144,7 @@ class NodeCore:
     def register(self, session: EngineSession, blocks: Sequence[G1Block]) -> tuple[int, int]:
         """Complete blocks of one scope; returns how many contents are new to the engine, and planned stores."""
         fresh = self.sessions.register(session, blocks)
-        stores = 0
-        if blocks:
-            scope = blocks[0].scope
-            self._learn(scope, [block.name for block in blocks])
-            stores = self._offloader.store(session, blocks)
+        stores = self._offloader.store(session, blocks)
         self._end_section()
         return fresh, stores
 
@@ -201,7 +204,6 @@ class NodeCore:
         on_finished: LoadCallback,
     ) -> LoadId:
         """Start a load; the request's lease passes to it. ``on_finished`` may be told before this returns."""
-        self._learn(scope, names)
         load = self.loads.open(session, scope, names, blocks, guards, ttl_ms, on_finished)
         self.leases.release(session, request)
         self._end_section()
@@ -276,15 +278,39 @@ class NodeCore:
         self._metrics.engine_blocks(sum(len(session.g1) for session in self.sessions))
         self._metrics.unsettled([(role.label, len(self.desk.table.unsettled(role))) for role in WorkerRole])
 
-    # --- inside -------------------------------------------------------------------------------------------------------
-    def _learn(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
-        """Names given in full: blocks of which only the key was known, after a restart, can be copied down now."""
-        self._landed_in_g2(scope, self.tables.learn(names, scope.group))
+    def close(self) -> None:
+        """End of this life: every handle is given back; nothing is written anywhere, the headers stay the truth."""
+        self.tables.grants_open = self.tables.serving = False
+        self.desk.close()
+        self.recovery.close()
+        self.tables.pins.close()
+        self._freer.collect()
+        self._freer.close()
 
+    # --- inside -------------------------------------------------------------------------------------------------------
     def _landed_in_g2(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
         if names:
             self._disk.store(scope, names)
             self._packs.landed(scope, names)
+
+    def _recall(self) -> None:
+        """Once G2 is known and the remote tier there: ask which blocks of G2 the store has, before putting the rest."""
+        could, self._could_recall = self._could_recall, self.tables.serving and self._index.usable()
+        if could or not self._could_recall:
+            return
+        for scope, names in self.tables.named().items():
+            for start in range(0, len(names), _RECALL_BLOCKS):
+                part = names[start : start + _RECALL_BLOCKS]
+                self._index.find(scope, part, _RECALL_SECONDS, partial(self._recalled, scope, part))
+
+    def _recalled(
+        self, scope: BlockScope, names: Sequence[BlockName], answers: Sequence[tuple[Availability, Locator | None]]
+    ) -> None:
+        there = [name for name, (status, _) in zip(names, answers, strict=True) if status is Availability.G4]
+        held = self.tables.holds(Tier.G2, [name.key for name in names], scope.group)
+        self._packs.read(there, scope)
+        self._packs.landed(scope, [name for name, here in zip(names, held, strict=True) if here])
+        self._end_section()
 
     def _left(self, tier: Tier, keys: Sequence[ContentKey]) -> None:
         if tier is Tier.G2:
@@ -297,6 +323,7 @@ class NodeCore:
                 self._disk.store(scope, names)
             self._offloader.offer(self.sessions)
         self._grants_were_open = self.tables.grants_open
+        self._recall()
         self.loads.flush()
         self._disk.pump()
         self._offloader.pump()

@@ -14,13 +14,14 @@ from typing import Final
 from blockyard.core.block_facts import AdoptedBlock, BlockFacts, StagedColumns
 from blockyard.core.block_name import BlockName, select
 from blockyard.core.errors import NotReadyError
-from blockyard.core.events import BlockColumns, BlockScope
+from blockyard.core.events import BlockScope
 from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.handles import DoomedBlocks, ImmutableBlocks, MutableBlocks
 from blockyard.core.pins import PinTable
 from blockyard.core.pool import BlockPool, ClearReport
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import BlockId, ContentKey, Generation, GroupId, ItemStatus, Tier
+from blockyard.tiers.header import InventoryRecord
 from blockyard_block_manager.event_log import EventLog
 
 LOCAL_TIERS: Final = (Tier.G2, Tier.G3)
@@ -87,29 +88,13 @@ class NodeTables:
             return [False] * len(keys)
         return [row is not None for row in pool.find(keys, group)]
 
-    def name(self, key: ContentKey, group: GroupId) -> BlockName | None:
-        """Full name of a block in G2; None where only its key is known (found by a restart)."""
-        return self._names.get((key, group))
-
     def named(self) -> dict[BlockScope, list[BlockName]]:
-        """Everything in G2 whose full name is known, by scope."""
+        """Everything in G2 by its full name, by scope."""
         found: dict[BlockScope, list[BlockName]] = {}
         for block in self.pool(Tier.G2).registered():
-            name = self._names.get((block.key, block.group))
-            if name is not None:
-                scope = BlockScope(block.identity, block.tenant, block.group, self._block_tokens)
-                found.setdefault(scope, []).append(name)
+            scope = BlockScope(block.identity, block.tenant, block.group, self._block_tokens)
+            found.setdefault(scope, []).append(self._names[block.key, block.group])
         return found
-
-    def learn(self, names: Iterable[BlockName], group: GroupId) -> list[BlockName]:
-        """Take full names from a caller that computed them; returns those that G2 holds and that were not known."""
-        learned: list[BlockName] = []
-        listed = list(names)
-        for name, held in zip(listed, self.holds(Tier.G2, [name.key for name in listed], group), strict=True):
-            if held and (name.key, group) not in self._names:
-                self._names[name.key, group] = name
-                learned.append(name)
-        return learned
 
     def room(self, tier: Tier) -> int:
         """Blocks that can be granted now; G3 slots only without eviction, since those need a durable header first."""
@@ -234,18 +219,22 @@ class NodeTables:
         self._left(tier, gone)
         return dropped
 
-    def adopt(self, tier: Tier, records: Sequence[AdoptedBlock]) -> DoomedBlocks:
+    def adopt(self, tier: Tier, records: Sequence[InventoryRecord]) -> DoomedBlocks:
         """Register blocks found by their headers in free slots; returns the slots of surplus copies."""
         pool = self.pool(tier)
-        known = pool.find([record.key for record in records])
-        report = pool.adopt(records)
-        fresh = [record for record, row in zip(records, known, strict=True) if row is None]
-        grouped: dict[BlockScope, dict[ContentKey, AdoptedBlock]] = {}
-        for record in fresh:
-            scope = BlockScope(record.identity, record.tenant, record.group, self._block_tokens)
-            grouped.setdefault(scope, {})[record.key] = record
-        for scope, blocks in grouped.items():
-            self.events.recovered(tier, scope, _columns(blocks.values()))
+        held = [pool.find([record.key], record.group)[0] is not None for record in records]
+        report = pool.adopt([_adopted(record) for record in records])
+        fresh: dict[BlockScope, dict[ContentKey, BlockName]] = {}
+        for record, known in zip(records, held, strict=True):
+            if not known:
+                scope = BlockScope(record.identity, record.tenant, record.group, self._block_tokens)
+                name = BlockName(record.digest, record.parent, record.position)
+                fresh.setdefault(scope, {})[name.key] = name
+        for scope, names in fresh.items():
+            ordered = sorted(names.values(), key=lambda name: name.position)
+            self.events.stored(self.events.owner_of(tier), tier, scope, ordered)
+            if tier is Tier.G2:
+                self._names.update(((name.key, scope.group), name) for name in ordered)
         if tier is Tier.G2:
             for record in records:
                 self._stale.pop(record.block, None)
@@ -273,10 +262,14 @@ def _staged(names: Sequence[BlockName], scope: BlockScope) -> StagedColumns:
     )
 
 
-def _columns(blocks: Iterable[AdoptedBlock]) -> BlockColumns:
-    ordered = sorted(blocks, key=lambda block: block.position)
-    return BlockColumns(
-        tuple(block.key for block in ordered),
-        tuple(block.parent for block in ordered),
-        tuple(block.position for block in ordered),
+def _adopted(record: InventoryRecord) -> AdoptedBlock:
+    return AdoptedBlock(
+        record.block,
+        record.generation,
+        record.key,
+        record.parent,
+        record.position,
+        record.identity,
+        record.tenant,
+        record.group,
     )

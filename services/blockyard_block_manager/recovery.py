@@ -182,6 +182,14 @@ class Recovery:
         worker.phase = WorkerPhase.READY
         self._set_gates()
 
+    def close(self) -> None:
+        """Let go of all slots in quarantine."""
+        for worker in self._workers.values():
+            self._released.extend(item for held in worker.quarantine.values() for item in held)
+            worker.quarantine.clear()
+        while self._released:
+            self._released.pop()[1].release()
+
     # --- inside -------------------------------------------------------------------------------------------------------
     def _take_geometry(self, answer: Attached) -> bool:
         slabs = sum(slab.slots for slab in answer.slabs) if self._profile.g3_enabled else 0

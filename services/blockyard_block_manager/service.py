@@ -82,6 +82,7 @@ async def serve(context: ServiceContext) -> None:
     node = make_node(context)
     core = node.core
     async with AsyncExitStack() as stack:
+        stack.callback(core.close)
         bus = await stack.enter_async_context(Bus(settings.nats, f"blockyard-{core.profile.instance}"))
         ports = ApiPorts(core=core, index=node.index, list_instances=lambda: list_instances(bus, settings.nats))
         application = make_application(ports)

@@ -118,6 +118,13 @@ class SlotFreer:
             else:
                 self._hand_in(batch)
 
+    def close(self) -> None:
+        """Let go of all slots; their headers stay as they are, for the next life to read."""
+        while self._waiting:
+            slots = self._waiting.popleft().slots
+            if slots is not None:
+                slots.release()
+
     # --- inside -------------------------------------------------------------------------------------------------------
     def _take_in(self, tier: Tier, slots: DoomedBlocks, tickets: tuple[FreeTicket, ...], bad: bool) -> None:
         while len(slots):

@@ -1,0 +1,137 @@
+"""Slots, engine memory and a shared store as plain values: where fake workers keep bytes.
+
+A payload is the digest it belongs to with a word in front, so a wrong byte anywhere shows as a wrong payload.
+Threading: one thread.
+"""
+
+from dataclasses import dataclass, field
+
+from blockyard.core.pack_plan import PackGeometry
+from blockyard.core.vocabulary import (
+    ROOT_KEY,
+    BlockId,
+    ChainDigest,
+    ContentKey,
+    Epoch,
+    Generation,
+    GroupId,
+    IdentityDigest,
+    JobSeq,
+    PackId,
+    TenantDigest,
+    key_of,
+)
+from blockyard.tiers.header import NO_FILE, HeaderState, InventoryRecord
+from blockyard.tiers.index_value import Locator
+
+
+def payload_of(digest: bytes) -> bytes:
+    """What a block with this digest must hold."""
+    return b"bytes of " + digest
+
+
+@dataclass(slots=True)
+class FakeSlot:
+    """One slot: its header, its bytes, and the checksum that was made when they were written."""
+
+    state: HeaderState = HeaderState.EMPTY
+    generation: int = 0
+    digest: bytes = bytes(32)
+    parent: bytes = ROOT_KEY
+    position: int = 0
+    identity: bytes = bytes(32)
+    tenant: bytes = bytes(16)
+    payload: bytes = b""
+    checksum: bytes = b""
+
+    @property
+    def intact(self) -> bool:
+        """Whether the bytes are those that were written."""
+        return self.payload == self.checksum
+
+    def damage(self) -> None:
+        """Flip something in the bytes."""
+        self.payload = self.payload[:-1] + bytes([self.payload[-1] ^ 1])
+
+
+@dataclass(slots=True)
+class FakeTier:
+    """Slots of one tier; ``name`` is the id of arena or slab."""
+
+    name: bytes
+    slots: list[FakeSlot]
+
+    @classmethod
+    def of(cls, name: str, slots: int) -> "FakeTier":
+        """A tier of empty slots."""
+        return cls(name.encode().ljust(16, b"\0"), [FakeSlot() for _ in range(slots)])
+
+    def records(self, busy: frozenset[int] = frozenset(), payload_bytes: int = 4_096) -> list[InventoryRecord]:
+        """Slots that were ever granted, as a worker lists them."""
+        return [
+            InventoryRecord(
+                state=slot.state,
+                block=BlockId(index),
+                generation=Generation(slot.generation),
+                bm_epoch=Epoch(0),
+                worker_epoch=Epoch(0),
+                job_seq=JobSeq(0),
+                file_id=NO_FILE,
+                identity=IdentityDigest(slot.identity),
+                digest=ChainDigest(slot.digest),
+                parent=ContentKey(slot.parent),
+                position=slot.position,
+                payload_bytes=payload_bytes,
+                tenant=TenantDigest(slot.tenant),
+                group=GroupId(0),
+                shard=0,
+                shards=1,
+            )
+            for index, slot in enumerate(self.slots)
+            if slot.state is not HeaderState.EMPTY and index not in busy
+        ]
+
+
+@dataclass(slots=True)
+class FakeEngineMemory:
+    """Memory and guards of one engine, and every write that a worker made there."""
+
+    blocks: list[bytes]
+    guards: list[int]
+    written: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, blocks: int) -> "FakeEngineMemory":
+        """Empty memory."""
+        return cls([b""] * blocks, [0] * blocks)
+
+    def fill(self, block: int, digest: ChainDigest) -> int:
+        """Compute a block: the guard rises first; returns the guard."""
+        self.guards[block] += 1
+        self.blocks[block] = payload_of(digest)
+        return self.guards[block]
+
+
+@dataclass(slots=True)
+class FakeStore:
+    """The shared store with its index."""
+
+    geometry: PackGeometry
+    packs: dict[PackId, list[tuple[bytes, bytes]]] = field(default_factory=dict)
+    """Per pack, digest and payload of each record."""
+    index: dict[ContentKey, Locator] = field(default_factory=dict)
+
+    def put(self, pack: PackId, records: list[tuple[bytes, bytes]]) -> None:
+        """Store a pack and locate its blocks."""
+        self.packs[pack] = records
+        for place, (digest, _) in enumerate(records):
+            self.index[key_of(digest)] = Locator(pack, place, len(records), self.geometry.stride_bytes)
+
+    def read(self, pack: PackId, place: int) -> tuple[bytes, bytes] | None:
+        """One record; None where the pack is gone or has no such record."""
+        records = self.packs.get(pack)
+        return records[place] if records is not None and place < len(records) else None
+
+    def forget(self, pack: PackId) -> None:
+        """The index no longer points to a pack."""
+        self.index = {key: locator for key, locator in self.index.items() if locator.pack != pack}
