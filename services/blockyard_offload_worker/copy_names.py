@@ -1,7 +1,7 @@
 """What a stored copy must say about itself: compared before its bytes are used, written after they arrived.
 
-Invariants: a header is compared with everything the job asked for (state, generation, identity, digest, length), so a
-slot that was granted to another block meanwhile is told from one that holds damaged bytes.
+Invariants: a header is compared with everything the job asked for (state, generation, identity, digest, group,
+length), so a slot that was granted to another block meanwhile is told from one that holds damaged bytes.
 Threading: pure functions over values.
 """
 
@@ -35,9 +35,8 @@ def source_status(job: Job, item: JobItem, reading: HeaderReading) -> ItemStatus
     if not reading.verdict.is_block:
         return ItemStatus.STALE
     header = reading.header
-    if header.identity != job.identity or header.digest != item.digest:
-        return ItemStatus.IDENTITY_MISMATCH
-    if header.payload_bytes != job.payload_bytes:
+    found = (header.identity, header.digest, header.group, header.payload_bytes)
+    if found != (job.identity, item.digest, job.group, job.payload_bytes):
         return ItemStatus.IDENTITY_MISMATCH
     return ItemStatus.OK
 

@@ -3,16 +3,20 @@
 G1 to G2: guard as registered -> slot WRITING -> copy and hash in one pass -> guard still the same -> header, READY.
 The engine does not wait for us, so a checksum alone would certify the bytes of whatever block lies there by then; the
 guard tells. G2 to G1: header as asked -> guard of the destination -> copy and hash -> header unchanged -> checksum.
+A mismatch counts as damage only if the source itself does not fit its header.
 
 Invariants: a failed block never fails its neighbours; a slot becomes READY only with bytes that were the engine's
 block from the first to the last byte of the copy; nothing is written without permission asked right before.
 Threading: the generators run on the copy thread; they hold no state between jobs.
 """
 
+import contextlib
+
+from blockyard.core.errors import StaleGenerationError
 from blockyard.core.vocabulary import Generation, ItemStatus
 from blockyard.runtime.job_executor import JobControl
 from blockyard.tiers.arena import Arena
-from blockyard.tiers.checksum import copy_and_hash
+from blockyard.tiers.checksum import copy_and_hash, payload_checksum
 from blockyard.tiers.g1_mapping import G1Mapping
 from blockyard.tiers.header import HeaderState
 from blockyard.wire.worker_channel import Job
@@ -48,7 +52,7 @@ def load_to_engine(
 
 def condemn(arena: Arena, slot: int, generation: int) -> None:
     """Mark an arena slot BAD, unless it was granted again meanwhile."""
-    if arena.generation(slot) == generation:
+    with contextlib.suppress(StaleGenerationError):
         arena.mark(slot, Generation(generation), HeaderState.BAD)
 
 
@@ -87,7 +91,11 @@ def _load(job: Job, item: JobItem, control: JobControl, arena: Arena, engine: G1
     checksum = copy_and_hash(engine.block(item.target)[: job.payload_bytes], payload)
     if not arena.is_current(item.source, item.source_mark):
         return ItemStatus.STALE
-    if verify and checksum != reading.header.checksum:
-        condemn(arena, item.source, item.source_mark)
-        return ItemStatus.CORRUPT
-    return ItemStatus.OK
+    expected = reading.header.checksum
+    if not verify or checksum == expected:
+        return ItemStatus.OK
+    if payload_checksum(payload.data) == expected:
+        # Somebody else wrote into the destination meanwhile: the stored copy is good and stays.
+        return ItemStatus.IO_ERROR
+    condemn(arena, item.source, item.source_mark)
+    return ItemStatus.CORRUPT

@@ -140,6 +140,14 @@ class LayoutMismatchError(RequestError):
     remedy = "Set the named size to the value of the node, or start a node for this layout."
 
 
+class UnsealedMemoryError(LayoutMismatchError):
+    """Memory that is to be mapped may still shrink, which would kill the process that maps it."""
+
+    code = "unsealed-memory"
+    title = "The size of the shared memory is not sealed"
+    remedy = "Share the memory as a memfd (MFD_ALLOW_SEALING) and add the seal F_SEAL_SHRINK before handing it over."
+
+
 class BlockNotFoundError(RequestError):
     """No registered block of this tier has the key."""
 

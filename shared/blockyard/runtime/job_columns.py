@@ -10,16 +10,21 @@ from typing import Final
 
 import numpy as np
 
+from blockyard.core.block_facts import MAX_GROUP
 from blockyard.core.errors import RequestError
 from blockyard.core.jobs import destination_tier
-from blockyard.core.vocabulary import DIGEST_BYTES, KEY_BYTES, Generation, JobKind
+from blockyard.core.vocabulary import DEFAULT_TENANT, DIGEST_BYTES, KEY_BYTES, Generation, JobKind
 from blockyard.wire.worker_channel import Job
 
 MAX_ITEMS: Final = 4_096
 _INDEX_BYTES: Final = 4
 _GENERATION_BYTES: Final = 8
+_TENANT_BYTES: Final = len(DEFAULT_TENANT)
 _FROM_ENGINE_OR_SLOT: Final = (JobKind.G1_G2, JobKind.G2_G1, JobKind.G2_G3, JobKind.G3_G2, JobKind.G4_PUT)
 _INTO_ENGINE_OR_SLOT: Final = (JobKind.G1_G2, JobKind.G2_G1, JobKind.G2_G3, JobKind.G3_G2, JobKind.G4_GET, JobKind.FREE)
+_INTO_SLOT: Final = (JobKind.G1_G2, JobKind.G2_G3, JobKind.G3_G2, JobKind.G4_GET, JobKind.FREE)
+_MOST_GENERATION: Final = (1 << 56) - 1
+"""A slot header keeps the generation beside the state in one 64-bit word."""
 _WITH_PACKS: Final = (JobKind.G4_PUT, JobKind.G4_GET)
 
 
@@ -34,6 +39,7 @@ def check_job(job: Job) -> None:
         raise RequestError("a job has at least one item and not too many", items=items.count, limit=MAX_ITEMS)
     if job.payload_bytes < 1:
         raise RequestError("a payload has at least one byte", payload_bytes=job.payload_bytes)
+    _check_names(job)
     _need("digests", items.digests, items.count, DIGEST_BYTES, needed=job.kind is not JobKind.FREE)
     _need("parents", items.parents, items.count, KEY_BYTES, needed=job.kind is not JobKind.FREE)
     _need("positions", items.positions, items.count, _INDEX_BYTES, needed=job.kind is not JobKind.FREE)
@@ -43,10 +49,21 @@ def check_job(job: Job) -> None:
     target = job.kind in _INTO_ENGINE_OR_SLOT
     _need("dst_index", items.dst_index, items.count, _INDEX_BYTES, needed=target)
     _need("dst_generation", items.dst_generation, items.count, _GENERATION_BYTES, needed=target)
+    if job.kind in _INTO_SLOT and max(destination_generations(job)) > _MOST_GENERATION:
+        raise RequestError("a generation has at most 56 bits", column="dst_generation")
     if job.kind is JobKind.FREE and destination_tier(job.kind, job.free_tier) is None:
         raise RequestError("only slots of G2 and G3 can be freed", free_tier=job.free_tier)
     if job.kind in _WITH_PACKS:
         _check_packs(job)
+
+
+def _check_names(job: Job) -> None:
+    """Names go into fixed fields of headers: one of another width would change there, or end a job half done."""
+    for name, value, width in (("identity", job.identity, DIGEST_BYTES), ("tenant", job.tenant, _TENANT_BYTES)):
+        if len(value) != width:
+            raise RequestError("a name has another length", field=name, bytes=len(value), expected=width)
+    if not 0 <= job.group <= MAX_GROUP:
+        raise RequestError("a group is an unsigned 16-bit integer", field="group", group=job.group)
 
 
 def destination_slots(job: Job) -> frozenset[int]:

@@ -83,7 +83,7 @@ class JobExecutor(Protocol):
         ...
 
     async def inventory(self, tier: Tier, cursor: int, max_records: int, busy: frozenset[int]) -> InventoryPage:
-        """One page of READY slots from ``cursor`` on, without the slots in ``busy``."""
+        """One page of a tier's granted slots from ``cursor`` on, without the slots in ``busy``."""
         ...
 
     async def map_engine(self, request: MapEngine, kv_fd: int, guard_fd: int) -> None:

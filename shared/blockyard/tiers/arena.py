@@ -40,6 +40,8 @@ from blockyard.tiers.header import (
     CONTROL_OFFSET,
     HEADER_BYTES,
     MAGIC,
+    MOST_PAYLOAD_BYTES,
+    MOST_SLOTS,
     SECOND_CONTROL_OFFSET,
     HeaderReading,
     HeaderState,
@@ -54,7 +56,6 @@ from blockyard.wire.worker_channel import ArenaInfo
 PAGE_BYTES: Final = 4_096
 _ARENA_MAGIC: Final = b"BYARNA01"
 _FORMAT: Final = 1
-_MOST_SLOTS: Final = (1 << 31) - 1
 _NO_EPOCH: Final = Epoch(0)
 _SUPERBLOCK: Final = struct.Struct("<8sII16sQIIQQQQQ")
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -68,6 +69,16 @@ def page_multiple(size: int) -> int:
     return -(-size // PAGE_BYTES) * PAGE_BYTES
 
 
+def check_sizes(setting: str, slots: int, payload_bytes: int) -> None:
+    """Refuse a tier of this size.
+
+    Raises:
+        ConfigurationError: it holds nothing, or headers have too few bits for it; names ``setting``.
+    """
+    if not 1 <= slots <= MOST_SLOTS or not 1 <= payload_bytes <= MOST_PAYLOAD_BYTES:
+        raise ConfigurationError("a tier cannot have this size", setting=setting, slots=slots, payload=payload_bytes)
+
+
 @dataclass(frozen=True, slots=True)
 class ArenaGeometry:
     """Sizes and places within an arena; all follow from slots and payload bytes."""
@@ -76,9 +87,8 @@ class ArenaGeometry:
     payload_bytes: int
 
     def __post_init__(self) -> None:
-        """Refuse sizes that hold nothing or that slot indexes cannot name."""
-        if not 1 <= self.slots <= _MOST_SLOTS or self.payload_bytes < 1:
-            raise ConfigurationError("impossible arena size", slots=self.slots, payload=self.payload_bytes)
+        """Refuse sizes that hold nothing or that headers cannot name."""
+        check_sizes("g2.capacity", self.slots, self.payload_bytes)
 
     @property
     def stride_bytes(self) -> int:
@@ -145,7 +155,7 @@ class Arena:
             expected: what the sender says it is.
 
         Raises:
-            ForeignFileError: not an arena, damaged, or its size is not sealed.
+            ForeignFileError: not an arena, damaged, its size is not sealed, or it cannot be mapped.
             LayoutMismatchError: an arena, but not the expected one.
         """
         arena_id, epoch, geometry = _read_superblock(fd)
@@ -153,7 +163,10 @@ class Arena:
             found = (arena_id, geometry.slots, geometry.stride_bytes, geometry.total_bytes)
             if found != (expected.arena, expected.slots, expected.stride_bytes, expected.bytes):
                 raise LayoutMismatchError("another arena than announced", arena=arena_id.hex(), slots=geometry.slots)
-        return cls(fd, arena_id, epoch, geometry)
+        try:
+            return cls(fd, arena_id, epoch, geometry)
+        except OSError as error:
+            raise ForeignFileError("the arena cannot be mapped", reason=str(error.strerror)) from error
 
     # --- facts ----------------------------------------------------------------------------------------------------
     @property

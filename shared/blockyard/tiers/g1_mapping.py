@@ -2,11 +2,13 @@
 
 The engine adds 1 to a block's guard before it rewrites, moves or frees the block. A copy out of engine memory is good
 only if the guard before and after the copy equals the one the block was registered with.
-Invariants: guards are read-only here; nothing outside of ``blocks`` can be reached.
+Invariants: guards are read-only here; nothing outside of ``blocks`` can be reached; only memory that cannot shrink any
+more is mapped, since an access behind a cut would kill this process.
 Threading: any number of readers; the job decides who writes a block. Views that are still referenced stay valid after
 ``close``; the memory goes when the last of them does.
 """
 
+import fcntl
 import mmap
 import os
 from types import TracebackType
@@ -14,7 +16,7 @@ from typing import Final, Self, final
 
 import numpy as np
 
-from blockyard.core.errors import LayoutMismatchError
+from blockyard.core.errors import LayoutMismatchError, UnsealedMemoryError
 from blockyard.core.vocabulary import Guard
 from blockyard.tiers.checksum import ByteArray
 
@@ -37,6 +39,7 @@ class G1Mapping:
 
         Raises:
             LayoutMismatchError: sizes that cannot be, or a descriptor that is too short or cannot be mapped.
+            UnsealedMemoryError: a descriptor is no memfd that is sealed against shrinking.
         """
         if blocks < 1 or block_bytes < 1 or stride_bytes < block_bytes:
             raise LayoutMismatchError("impossible sizes", blocks=blocks, block=block_bytes, stride=stride_bytes)
@@ -73,6 +76,12 @@ class G1Mapping:
 
 
 def _map(fd: int, size: int, protection: int, name: str) -> ByteArray:
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError as error:
+        raise UnsealedMemoryError(memory=name, reason=str(error.strerror)) from error
+    if not seals & fcntl.F_SEAL_SHRINK:
+        raise UnsealedMemoryError(memory=name)
     try:
         found = os.fstat(fd).st_size
         if found < size:

@@ -32,14 +32,18 @@ from blockyard.core.vocabulary import (
     TenantDigest,
     key_of,
 )
-from blockyard.tiers.checksum import ByteArray, ReadableBuffer, record_checksum
+from blockyard.tiers.checksum import ReadableBuffer, record_checksum
 
 HEADER_BYTES: Final = 256
-INVENTORY_BYTES: Final = 144
-"""Header bytes 8-135 followed by the tenant: what an inventory sends per slot."""
+INVENTORY_BYTES: Final = 184
+"""Header bytes 8-135 followed by 184-239 (group, shard, chain digest, tenant): what an inventory sends per slot."""
 MAGIC: Final = b"BYSLOT01"
 NO_FILE: Final = bytes(16)
 """File id of records that lie in packs."""
+MOST_SLOTS: Final = (1 << 31) - 1
+"""Movers take slot indexes as signed 32-bit integers."""
+MOST_PAYLOAD_BYTES: Final = (1 << 32) - 4_096
+"""Longest payload whose length, rounded up to pages, still fits the 32 bits that records have for it."""
 
 CONTROL_OFFSET: Final = 8
 SECOND_CONTROL_OFFSET: Final = 248
@@ -49,7 +53,8 @@ _RECORD: Final = struct.Struct("<8sQQQQ16sII32s16s16sII16sI12s16sHHHH32s16sQQ")
 _ESSENTIALS: Final = struct.Struct("<8sQ24x16sII")
 _PAYLOAD_LENGTH: Final = struct.Struct("<I")
 _TAIL: Final = struct.Struct("<QQ")
-_INVENTORY: Final = struct.Struct("<QQQQ16sII32s16s16sII16s")
+_INVENTORY: Final = struct.Struct("<QQQQ16sI4x32s16x16sIIHHH2x32s16s")
+_INVENTORY_PARTS: Final = (slice(8, 136), slice(184, 240))
 _FLAG_SEALED: Final = 1
 _KIND_SHIFT: Final = 8
 
@@ -152,10 +157,10 @@ class HeaderReading:
         """The decoded record.
 
         Raises:
-            CorruptBlockError: the record is damaged.
+            CorruptBlockError: the record is no block; of others not even the checksum was compared.
         """
-        if self.verdict.is_damaged:
-            raise CorruptBlockError("the slot header is damaged", verdict=self.verdict.name)
+        if not self.verdict.is_block:
+            raise CorruptBlockError("the slot header names no block", verdict=self.verdict.name)
         return unpack_header(self.record)
 
 
@@ -172,11 +177,19 @@ class InventoryRecord:
     job_seq: JobSeq
     file_id: bytes
     identity: IdentityDigest
-    key: ContentKey
+    digest: ChainDigest
     parent: ContentKey
     position: int
     payload_bytes: int
     tenant: TenantDigest
+    group: GroupId
+    shard: int
+    shards: int
+
+    @property
+    def key(self) -> ContentKey:
+        """Content key: first half of the chain digest."""
+        return key_of(self.digest)
 
 
 def control_word(generation: int, state: HeaderState) -> int:
@@ -231,7 +244,7 @@ def pack_header(header: SlotHeader) -> bytes:
 
 
 def unpack_header(record: ReadableBuffer) -> SlotHeader:
-    """Decode a record whose verdict is not a damaged one."""
+    """Decode a record whose verdict is READY."""
     (
         _,
         control,
@@ -326,12 +339,8 @@ def read_record(record: ReadableBuffer, *, file_id: bytes, slot: int, max_payloa
 
 def inventory_record(record: ReadableBuffer) -> bytes:
     """The part of a header that an inventory sends."""
-    return bytes(record[8:136]) + bytes(record[224:240])
-
-
-def inventory_records(records: ByteArray) -> bytes:
-    """Inventory parts of n × 256 header bytes, one after the other."""
-    return np.concatenate((records[:, 8:136], records[:, 224:240]), axis=1).tobytes()
+    names, chain = _INVENTORY_PARTS
+    return bytes(record[names]) + bytes(record[chain])
 
 
 def parse_inventory(records: bytes) -> Iterator[InventoryRecord]:
@@ -349,9 +358,10 @@ def parse_inventory(records: bytes) -> Iterator[InventoryRecord]:
 
 
 def _inventory_entry(
-    fields: tuple[int, int, int, int, bytes, int, int, bytes, bytes, bytes, int, int, bytes],
+    fields: tuple[int, int, int, int, bytes, int, bytes, bytes, int, int, int, int, int, bytes, bytes],
 ) -> InventoryRecord:
-    control, bm_epoch, worker_epoch, job_seq, file_id, slot, _, identity, key, parent, position, length, tenant = fields
+    control, bm_epoch, worker_epoch, job_seq, file_id, slot, identity, parent, position, length = fields[:10]
+    group, shard, shards, digest, tenant = fields[10:]
     return InventoryRecord(
         state=HeaderState(control & _STATE_MASK),
         block=BlockId(slot),
@@ -361,9 +371,12 @@ def _inventory_entry(
         job_seq=JobSeq(job_seq),
         file_id=file_id,
         identity=IdentityDigest(identity),
-        key=ContentKey(key),
+        digest=ChainDigest(digest),
         parent=ContentKey(parent),
         position=position,
         payload_bytes=length,
         tenant=TenantDigest(tenant),
+        group=GroupId(group),
+        shard=shard,
+        shards=shards,
     )

@@ -142,7 +142,10 @@ class Poll(msgspec.Struct, frozen=True, kw_only=True, tag="poll"):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True, tag="inventory"):
-    """List the READY slots of a tier from ``cursor`` on; slots of running jobs are left out."""
+    """List the slots of a tier from ``cursor`` on: those with a block, and those that were granted before.
+
+    Slots that accepted jobs write are left out: they are neither the old block nor the new one yet.
+    """
 
     tier: int
     cursor: int = 0
@@ -209,7 +212,10 @@ class JobStates(msgspec.Struct, frozen=True, kw_only=True, tag="job_states"):
 
 
 class InventoryPage(msgspec.Struct, frozen=True, kw_only=True, tag="inventory_page"):
-    """One page of READY slots: n inventory records (see ``tiers.header``)."""
+    """One page of slots: n × 184 bytes, the slot header's bytes 8-135 followed by its bytes 184-239 (``tiers.header``).
+
+    Only READY records are blocks; the others are listed for their generation, and their names are zero.
+    """
 
     worker_epoch: int
     tier: int

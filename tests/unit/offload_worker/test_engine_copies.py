@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -17,8 +18,10 @@ from blockyard.testing.worker_jobs import (
     transfer_job,
 )
 from blockyard.tiers.arena import Arena
+from blockyard.tiers.checksum import ByteArray, payload_checksum
 from blockyard.tiers.g1_mapping import G1Mapping
 from blockyard.tiers.header import HeaderVerdict
+from blockyard_offload_worker import engine_copies
 from blockyard_offload_worker.copy_thread import Work
 from blockyard_offload_worker.engine_copies import load_to_engine, store_from_engine
 from blockyard_offload_worker.job_items import copy_items
@@ -129,6 +132,26 @@ def test_a_slot_that_was_granted_again_is_stale(arena: Arena, engine: G1Mapping)
 def test_another_block_under_the_same_generation_is_a_mismatch(arena: Arena, engine: G1Mapping) -> None:
     store(arena, engine, Move(A, 0, 0, 2, 1))
     assert load(arena, engine, Move(B, 2, 1, 3, 0)) == [ItemStatus.IDENTITY_MISMATCH]
+
+
+def test_the_same_names_in_another_group_are_another_block(arena: Arena, engine: G1Mapping) -> None:
+    job = msgspec.structs.replace(transfer_job(JobKind.G1_G2, [Move(A, 0, 0, 2, 1)], payload_bytes=SIZE), group=1)
+    assert ended(store_from_engine(job, copy_items(job.items), ScriptedControl(job), arena, engine)) == [ItemStatus.OK]
+    assert load(arena, engine, Move(A, 2, 1, 3, 0)) == [ItemStatus.IDENTITY_MISMATCH]
+
+
+def test_a_destination_that_somebody_else_writes_does_not_condemn_the_source(
+    arena: Arena, engine: G1Mapping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def disturbed(destination: ByteArray, source: ByteArray) -> bytes:
+        np.copyto(destination, source)
+        destination[5] ^= 1
+        return payload_checksum(destination.data)
+
+    store(arena, engine, Move(A, 0, 0, 2, 1))
+    monkeypatch.setattr(engine_copies, "copy_and_hash", disturbed)
+    assert load(arena, engine, Move(A, 2, 1, 3, 0)) == [ItemStatus.IO_ERROR]
+    assert arena.read(2).verdict is HeaderVerdict.READY
 
 
 def test_a_flipped_byte_is_corrupt_and_the_slot_becomes_bad(arena: Arena, engine: G1Mapping) -> None:

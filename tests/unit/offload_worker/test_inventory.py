@@ -5,11 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from blockyard.core.vocabulary import ROOT_KEY, BlockId, Generation, ItemStatus, JobKind, Tier
+from blockyard.core.vocabulary import ROOT_KEY, BlockId, Generation, GroupId, ItemStatus, JobKind, Tier
 from blockyard.testing.worker_jobs import TEST_IDENTITY, TEST_TENANT, Move, ScriptedControl, digest_of, transfer_job
 from blockyard.tiers.arena import PAGE_BYTES, Arena
 from blockyard.tiers.header import (
     HEADER_BYTES,
+    INVENTORY_BYTES,
     HeaderState,
     HeaderVerdict,
     InventoryRecord,
@@ -44,6 +45,7 @@ def put(arena: Arena, slot: int, generation: int = 1) -> None:
             slot=BlockId(slot),
             file_id=arena.arena_id,
             tenant=TEST_TENANT,
+            group=GroupId(5),
         )
     )
 
@@ -78,7 +80,8 @@ def test_every_block_is_listed_with_its_names(arena: Arena) -> None:
     page = listed(arena)
     (record,) = records(page)
     assert (record.block, record.generation, record.state) == (3, 9, HeaderState.READY)
-    assert (record.identity, record.key, record.tenant) == (TEST_IDENTITY, digest_of("3")[:16], TEST_TENANT)
+    assert (record.identity, record.digest, record.tenant) == (TEST_IDENTITY, digest_of("3"), TEST_TENANT)
+    assert (record.key, record.group, record.shard, record.shards) == (digest_of("3")[:16], 5, 0, 1)
     assert (page.cursor, page.end) == (600, True)
 
 
@@ -89,7 +92,7 @@ def test_pages_follow_each_other_without_gap_or_repetition(arena: Arena) -> None
     cursor, end = 0, False
     while not end:
         page = listed(arena, cursor, limit=70)
-        assert len(page.records) <= 70 * 144
+        assert len(page.records) <= 70 * INVENTORY_BYTES
         seen += [record.block for record in records(page)]
         cursor, end = page.cursor, page.end
     assert seen == list(range(0, 600, 2))

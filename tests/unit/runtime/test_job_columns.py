@@ -76,6 +76,11 @@ def test_missing_or_torn_column_is_named(column: str, value: bytes) -> None:
         msgspec.structs.replace(JOB, items=msgspec.structs.replace(ITEMS, count=MAX_ITEMS + 1)),
         msgspec.structs.replace(JOB, items=msgspec.structs.replace(ITEMS, count=-1)),
         msgspec.structs.replace(JOB, payload_bytes=0),
+        msgspec.structs.replace(JOB, identity=bytes(31)),
+        msgspec.structs.replace(JOB, tenant=bytes(17)),
+        msgspec.structs.replace(JOB, group=-1),
+        msgspec.structs.replace(JOB, group=1 << 16),
+        msgspec.structs.replace(JOB, items=msgspec.structs.replace(ITEMS, dst_generation=packed(8, 1, 1 << 56))),
         msgspec.structs.replace(JOB, kind=JobKind.FREE, free_tier=1),
         msgspec.structs.replace(JOB, kind=JobKind.G3_G2, items=NO_TARGET),
         msgspec.structs.replace(JOB, kind=JobKind.G4_GET, packs=()),
@@ -86,6 +91,11 @@ def test_missing_or_torn_column_is_named(column: str, value: bytes) -> None:
 def test_job_that_cannot_be_is_refused(broken: Job) -> None:
     with pytest.raises(RequestError):
         check_job(broken)
+
+
+def test_a_guard_may_have_all_bits() -> None:
+    items = msgspec.structs.replace(ITEMS, src_generation=bytes(16), dst_generation=b"\xff" * 16)
+    check_job(msgspec.structs.replace(JOB, kind=JobKind.G2_G1, items=items))
 
 
 def test_destinations_are_numbers() -> None:

@@ -161,6 +161,15 @@ def test_what_is_no_arena_is_refused(arena: Arena, damage: str) -> None:
         os.close(fd)
 
 
+def test_an_arena_that_cannot_be_mapped_is_refused(arena: Arena) -> None:
+    fd = os.open(f"/proc/self/fd/{arena.fd}", os.O_RDONLY)
+    try:
+        with pytest.raises(ForeignFileError, match="cannot be mapped"):
+            Arena.adopt(fd)
+    finally:
+        os.close(fd)
+
+
 def test_a_pipe_is_no_arena() -> None:
     ends = os.pipe()
     try:
@@ -171,7 +180,9 @@ def test_a_pipe_is_no_arena() -> None:
             os.close(fd)
 
 
-@pytest.mark.parametrize(("slots", "payload"), [(0, 4096), (1, 0), (1 << 31, 4096), (1 << 30, 1 << 30)])
+@pytest.mark.parametrize(
+    ("slots", "payload"), [(0, 4096), (1, 0), (1 << 31, 4096), (1 << 30, 1 << 30), (1, (1 << 32) - 4095)]
+)
 def test_impossible_sizes_are_refused(slots: int, payload: int) -> None:
     with pytest.raises(ConfigurationError):
         Arena.create(slots, payload)

@@ -1,12 +1,14 @@
 """Mapped engine memory and its guards."""
 
+import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from blockyard.core.errors import LayoutMismatchError
+from blockyard.core.errors import LayoutMismatchError, UnsealedMemoryError
 from blockyard.tiers.g1_mapping import G1Mapping
 
 
@@ -16,11 +18,16 @@ class Engine:
     guards: int
 
 
+def memory_file(size: int, seals: int = fcntl.F_SEAL_SHRINK) -> int:
+    fd = os.memfd_create("memory of a test", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    engine = Engine(os.memfd_create("kv"), os.memfd_create("guards"))
-    os.ftruncate(engine.kv, 9 * 6000 + 5000)
-    os.ftruncate(engine.guards, 80)
+    engine = Engine(memory_file(9 * 6000 + 5000), memory_file(80))
     yield engine
     os.close(engine.kv)
     os.close(engine.guards)
@@ -65,3 +72,32 @@ def test_a_descriptor_that_cannot_be_mapped_is_refused(engine: Engine) -> None:
     finally:
         for fd in ends:
             os.close(fd)
+
+
+@pytest.mark.parametrize("loose", ["kv", "guards"])
+def test_memory_that_can_shrink_is_refused(engine: Engine, loose: str) -> None:
+    """After a cut, the next access to it would kill the worker with SIGBUS."""
+    sizes = {"kv": 9 * 6000 + 5000, "guards": 80}
+    fd = memory_file(sizes[loose], fcntl.F_SEAL_GROW)
+    fds = {"kv": engine.kv, "guards": engine.guards, loose: fd}
+    try:
+        with pytest.raises(UnsealedMemoryError, match="F_SEAL_SHRINK"):
+            G1Mapping(fds["kv"], fds["guards"], 10, 5000, 6000)
+    finally:
+        os.close(fd)
+
+
+def test_a_plain_file_cannot_be_sealed_and_is_refused(engine: Engine, tmp_path: Path) -> None:
+    with (tmp_path / "memory").open("w+b") as file:
+        file.truncate(1 << 20)
+        with pytest.raises(UnsealedMemoryError):
+            G1Mapping(file.fileno(), engine.guards, 10, 5000, 6000)
+
+
+def test_memory_that_must_not_be_written_is_refused(engine: Engine) -> None:
+    sealed = memory_file(9 * 6000 + 5000, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_WRITE)
+    try:
+        with pytest.raises(LayoutMismatchError, match="cannot map"):
+            G1Mapping(sealed, engine.guards, 10, 5000, 6000)
+    finally:
+        os.close(sealed)

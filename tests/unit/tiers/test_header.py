@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from blockyard.core.errors import CorruptBlockError, MalformedFrameError
@@ -17,7 +16,6 @@ from blockyard.tiers.header import (
     SlotHeader,
     check_record,
     inventory_record,
-    inventory_records,
     pack_header,
     parse_inventory,
     read_record,
@@ -135,19 +133,29 @@ def test_a_reading_tells_the_generation_but_decodes_no_damage() -> None:
     assert whole == HEADER
 
 
+@pytest.mark.parametrize("state", [state for state in HeaderState if state is not HeaderState.READY])
+def test_a_record_without_a_block_is_not_decoded(state: HeaderState) -> None:
+    """Its body was not compared with anything: it may hold values that no field can have."""
+    record = with_state(changed(61, b"\x09"), 5, state)
+    with pytest.raises(CorruptBlockError):
+        _ = read_record(record, file_id=FILE, slot=7, max_payload_bytes=8192).header
+
+
 def test_an_inventory_carries_what_a_table_needs() -> None:
     other = pack_header(replace(HEADER, slot=BlockId(8), state=HeaderState.FREE, generation=Generation(77)))
     page = inventory_record(RECORD) + inventory_record(other)
     assert len(page) == 2 * INVENTORY_BYTES
-    assert page == inventory_records(np.frombuffer(RECORD + other, np.uint8).reshape(2, HEADER_BYTES))
+    assert page[:INVENTORY_BYTES] == RECORD[8:136] + RECORD[184:240]
     first, second = parse_inventory(page)
     assert (first.state, first.block, first.generation, first.key) == (HeaderState.READY, 7, 0x1234, HEADER.key)
     assert (first.identity, first.parent, first.position) == (HEADER.identity, HEADER.parent, 9)
     assert (first.tenant, first.bm_epoch, first.payload_bytes) == (HEADER.tenant, 11, 8192)
+    assert (first.worker_epoch, first.job_seq, first.file_id) == (12, 13, FILE)
+    assert (first.digest, first.group, first.shard, first.shards) == (HEADER.digest, 2, 1, 4)
     assert (second.state, second.block, second.generation) == (HeaderState.FREE, 8, 77)
 
 
-@pytest.mark.parametrize("page", [b"x" * 143, with_state(RECORD, 1, HeaderState.READY)[8:136] + b"x" * 15])
+@pytest.mark.parametrize("page", [b"x" * (INVENTORY_BYTES - 1), inventory_record(RECORD) + b"x"])
 def test_a_cut_inventory_is_refused(page: bytes) -> None:
     with pytest.raises(MalformedFrameError):
         parse_inventory(page)

@@ -8,8 +8,7 @@ Threading: frozen values.
 from dataclasses import dataclass
 from typing import Final
 
-from blockyard.core.errors import ConfigurationError
-from blockyard.tiers.arena import PAGE_BYTES, page_multiple
+from blockyard.tiers.arena import PAGE_BYTES, check_sizes, page_multiple
 from blockyard.tiers.base import SlabFile, SlabRegion
 
 HEADER_OFFSET: Final = 1 << 20
@@ -29,10 +28,9 @@ class SlabGeometry:
         """Geometry of ``slots`` payloads of up to ``payload_bytes``.
 
         Raises:
-            ConfigurationError: a slab of that size holds nothing.
+            ConfigurationError: a slab of that size holds nothing, or is too large to be described.
         """
-        if slots < 1 or payload_bytes < 1:
-            raise ConfigurationError("a slab holds at least one block", slots=slots, payload=payload_bytes)
+        check_sizes("g3.capacity", slots, payload_bytes)
         return cls(slots, page_multiple(payload_bytes))
 
     @property

@@ -148,10 +148,11 @@ def test_a_full_device_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest
     assert [path.name for path in tmp_path.iterdir()] == ["folder-id"]
 
 
-@pytest.mark.parametrize("slots", [0, -1])
-def test_a_slab_that_holds_nothing_is_refused(tmp_path: Path, slots: int) -> None:
-    with pytest.raises(ConfigurationError):
+@pytest.mark.parametrize("slots", [0, -1, 1 << 31])
+def test_a_slab_of_impossible_size_is_refused(tmp_path: Path, slots: int) -> None:
+    with pytest.raises(ConfigurationError, match="g3.capacity"):
         open_slab(tmp_path, slots)
+    assert not list(tmp_path.iterdir())
 
 
 async def test_without_direct_io_the_reason_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
