@@ -3,7 +3,8 @@
 ``/livez`` answers while the event loop turns. ``/startupz`` answers 200 once the service has started. ``/readyz``
 lists every check by name, and answers 200 only if the service has started and all checks hold. Other paths belong to
 the mounted application, if any.
-Invariants: the address file exists only while requests are answered; a port in use is a start error, never a retry.
+Invariants: the address file exists only while requests are answered (after a kill: until the next start); a port in use
+is a start error, never a retry.
 Threading: one event loop, no other thread.
 """
 

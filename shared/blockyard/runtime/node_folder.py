@@ -121,17 +121,12 @@ class NodeFolder:
         """
         _make_folder(self.path)
         target = self.path / "id"
-        if not target.exists():
-            fresh = _write_aside(target, secrets.token_hex(FOLDER_ID_BYTES).encode())
-            try:
-                # A link fails where the name is taken: of processes that start together one wins, all read its id.
-                os.link(fresh, target)
-                _sync_folder(self.path)
-            except FileExistsError:
-                pass
-            finally:
-                fresh.unlink()
-        text = target.read_text(errors="replace")
+        try:
+            if not target.exists():
+                _write_once(target, secrets.token_hex(FOLDER_ID_BYTES).encode())
+            text = target.read_text(errors="replace")
+        except OSError as error:
+            raise _unusable(target, error) from error
         if len(text) != 2 * FOLDER_ID_BYTES or not set(text) <= set("0123456789abcdef"):
             raise ForeignFileError("not the id of a node folder", path=str(target))
         return text
@@ -153,6 +148,19 @@ def replace_file(path: Path, data: bytes) -> None:
         _sync_folder(path.parent)
     except OSError as error:
         raise _unusable(path, error) from error
+
+
+def _write_once(path: Path, data: bytes) -> None:
+    """Write a file unless it is there: of processes that start together one wins, and all read its bytes."""
+    fresh = _write_aside(path, data)
+    try:
+        # A link fails where the name is taken.
+        os.link(fresh, path)
+        _sync_folder(path.parent)
+    except FileExistsError:
+        pass
+    finally:
+        fresh.unlink()
 
 
 def _write_aside(path: Path, data: bytes) -> Path:

@@ -25,9 +25,8 @@ _PROBE_PAUSE_SECONDS: Final = 0.02
 class ProcessLife:
     """Held from start to end of a process; made by ``acquire``."""
 
-    def __init__(self, folder: ServiceFolder, lock: IO[bytes], epoch: Epoch) -> None:
+    def __init__(self, lock: IO[bytes], epoch: Epoch) -> None:
         """Use ``acquire``."""
-        self._folder = folder
         self._lock = lock
         self._epoch = epoch
 
@@ -44,15 +43,16 @@ class ProcessLife:
         try:
             descriptor = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise ConfigurationError(
-                "cannot open the lock of the state folder", path=str(folder.lock), reason=error.strerror or str(error)
-            ) from error
+            raise _unusable_lock(folder, error) from error
         lock = open(descriptor, "r+b", buffering=0)
         try:
             _take(lock, folder)
             os.ftruncate(lock.fileno(), 0)
             os.pwrite(lock.fileno(), str(os.getpid()).encode(), 0)
-            return cls(folder, lock, _next_epoch(folder, clock.wall_ms()))
+            return cls(lock, _next_epoch(folder, clock.wall_ms()))
+        except OSError as error:
+            lock.close()
+            raise _unusable_lock(folder, error) from error
         except BaseException:
             lock.close()
             raise
@@ -60,14 +60,6 @@ class ProcessLife:
     @property
     def epoch(self) -> Epoch:
         """Name of this life."""
-        return self._epoch
-
-    def advance(self, above: Epoch) -> Epoch:
-        """Take a higher epoch than ``above`` without ending the process, and make it durable.
-
-        Used where a record of this folder is found under an epoch that should not exist yet.
-        """
-        self._epoch = _next_epoch(self._folder, above + 1)
         return self._epoch
 
     def release(self) -> None:
@@ -100,6 +92,15 @@ def holder_of(folder: ServiceFolder) -> int | None:
         except BlockingIOError:
             return _pid_in(lock)
         return None
+
+
+def _unusable_lock(folder: ServiceFolder, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        "cannot use the lock of the state folder",
+        key="node.folder",
+        path=str(folder.lock),
+        reason=error.strerror or str(error),
+    )
 
 
 def _take(lock: IO[bytes], folder: ServiceFolder) -> None:

@@ -2,16 +2,18 @@
 
 ``BLOCKYARD_G3__CAPACITY=64GiB`` in the environment, or ``g3: {capacity: 64GiB}`` in the file named by
 ``BLOCKYARD_CONFIG``. The three services of a node read the same tree. Unknown keys are refused, with the nearest known
-one named; secrets never show in ``repr`` or dumps.
+one named; secrets never show in ``repr`` or dumps. What client libraries would read by themselves (accounts of a cloud,
+proxies) is taken away from them by ``shield_environment``: a setting comes from here or does not exist.
 Threading: frozen values; nothing else in the project reads the environment.
 """
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import (
@@ -26,15 +28,22 @@ from pydantic import (
 )
 
 from blockyard.core.errors import ConfigurationError
+from blockyard.core.pack_plan import RECORD_HEADER_BYTES
+from blockyard.tiers.g4_packs import MAX_PACK_BYTES, PACK_HEADER_BYTES
 
 ENV_PREFIX: Final = "BLOCKYARD_"
 ENV_CONFIG: Final = "BLOCKYARD_CONFIG"
 ENV_SEPARATOR: Final = "__"
+MAX_TARGET_BYTES: Final = MAX_PACK_BYTES - PACK_HEADER_BYTES
+"""Most that the blocks of one object may take."""
 _DEFAULT_BLOCK_BYTES: Final = 131_072
+_LONGEST_SECONDS: Final = 3_600.0
+_FOREIGN_PREFIX: Final = "AWS_"
+_FOREIGN_NAMES: Final = ("http_proxy", "https_proxy", "all_proxy")
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
 
 class Verification(StrEnum):
@@ -61,7 +70,7 @@ class NodeSection(_Section):
     folder: Path = Path("/var/lib/blockyard")
     """State folder of the node; local disk. Sockets, locks and epochs of all its processes lie below it."""
     block_bytes: ByteSize = Field(default=ByteSize(_DEFAULT_BLOCK_BYTES), ge=4_096)
-    """Payload bytes of one block; a multiple of 4096. Engines with another size are refused."""
+    """Payload bytes of one block; a multiple of 4096, at most 65528 KiB. Engines with another size are refused."""
     block_tokens: int = Field(default=512, ge=1)
 
     @field_validator("block_bytes")
@@ -69,6 +78,8 @@ class NodeSection(_Section):
     def _page_multiple(cls, value: ByteSize) -> ByteSize:
         if value % 4_096:
             raise ValueError("must be a multiple of 4096 bytes")
+        if value + RECORD_HEADER_BYTES > MAX_TARGET_BYTES:
+            raise ValueError("must be at most 65528 KiB: a block is stored in one object")
         return value
 
 
@@ -91,22 +102,55 @@ class G3Section(_Section):
     commit_bytes: ByteSize = ByteSize(64 << 20)
 
 
+def _is_web_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return False
+    plain = parts.username is None and parts.path in ("", "/") and not (parts.query or parts.fragment)
+    return (
+        plain
+        and parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and port != 0
+        and text.isprintable()
+        and " " not in text
+    )
+
+
 class G4Section(_Section):
     """Shared object store tier."""
 
     enabled: bool = True
     endpoint_url: str = "http://127.0.0.1:8333"
     region: str = "us-east-1"
-    bucket: str = Field(default="blockyard", min_length=3, max_length=63)
-    prefix: str = "kv"
+    bucket: str = Field(default="blockyard", pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
+    prefix: str = Field(default="kv", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")
+    """What all object keys begin with, without a slash at either end."""
     access_key: SecretStr = SecretStr("")
     secret_key: SecretStr = SecretStr("")
-    target_bytes: ByteSize = ByteSize(4 << 20)
-    """Wanted size of one object (pack)."""
-    tail_idle_seconds: float = Field(default=2.0, gt=0)
+    target_bytes: ByteSize = Field(default=ByteSize(4 << 20), ge=4_096)
+    """Wanted size of the blocks in one object (pack)."""
+    tail_idle_seconds: float = Field(default=2.0, gt=0, le=_LONGEST_SECONDS)
     """A partly filled pack is stored when its chain got no new block for this long."""
-    request_timeout_seconds: float = Field(default=10.0, gt=0)
+    request_timeout_seconds: float = Field(default=10.0, gt=0, le=_LONGEST_SECONDS)
     max_requests: int = Field(default=8, ge=1, le=256)
+
+    @field_validator("endpoint_url")
+    @classmethod
+    def _web_address(cls, value: str) -> str:
+        # The clients meet another kind of text only when they send, and then each in a way of its own.
+        if not _is_web_address(value):
+            raise ValueError("must be http://host:port or https://host:port, and nothing behind it")
+        return value.rstrip("/")
+
+    @field_validator("target_bytes")
+    @classmethod
+    def _one_upload(cls, value: ByteSize) -> ByteSize:
+        if value > MAX_TARGET_BYTES:
+            raise ValueError(f"must be at most {MAX_TARGET_BYTES} bytes: an object has at most 64 MiB, header included")
+        return value
 
 
 class NatsSection(_Section):
@@ -114,8 +158,8 @@ class NatsSection(_Section):
 
     url: SecretStr = SecretStr("nats://127.0.0.1:4222")
     """Address, with user and password if the server wants them."""
-    timeout_seconds: float = Field(default=2.0, gt=0)
-    lease_ttl_seconds: float = Field(default=10.0, ge=1)
+    timeout_seconds: float = Field(default=2.0, gt=0, le=_LONGEST_SECONDS)
+    lease_ttl_seconds: float = Field(default=10.0, ge=1, le=_LONGEST_SECONDS)
     lease_tick_seconds: float = Field(default=3.0, gt=0)
     stream_max_bytes: ByteSize = ByteSize(256 << 20)
 
@@ -130,7 +174,7 @@ class RedisSection(_Section):
     """Prefix index."""
 
     url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
-    timeout_seconds: float = Field(default=1.0, gt=0)
+    timeout_seconds: float = Field(default=1.0, gt=0, le=_LONGEST_SECONDS)
     entry_ttl_seconds: int = Field(default=86_400, ge=60)
 
 
@@ -220,6 +264,17 @@ def environment_of(settings: NodeSettings) -> dict[str, str]:
             key = f"{ENV_PREFIX}{section_name}{ENV_SEPARATOR}{name}".upper()
             env[key] = str(int(text)) if isinstance(text, int) else str(text)
     return env
+
+
+def shield_environment(environ: MutableMapping[str, str] | None = None) -> None:
+    """Take away what client libraries would read beside the settings: cloud accounts and options, proxies.
+
+    Args:
+        environ: environment to change; the process's own by default.
+    """
+    env = os.environ if environ is None else environ
+    for name in [name for name in env if name.startswith(_FOREIGN_PREFIX) or name.lower() in _FOREIGN_NAMES]:
+        del env[name]
 
 
 def _from_file(path: str) -> dict[str, Any]:

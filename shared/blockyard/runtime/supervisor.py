@@ -28,7 +28,7 @@ from blockyard.runtime.http import AsgiApp, Health, ServiceHttp
 from blockyard.runtime.logs import configure_logs, get_logger
 from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
 from blockyard.runtime.process_life import ProcessLife
-from blockyard.runtime.settings import NodeSettings, load_settings
+from blockyard.runtime.settings import NodeSettings, load_settings, shield_environment
 from blockyard.runtime.telemetry import Metrics
 
 EXIT_STOPPED: Final = 0
@@ -93,10 +93,13 @@ def run_service(main: Main, name: ServiceName, description: str, argv: Sequence[
         if options.check_config:
             sys.stdout.write("configuration: ok\n")
             return EXIT_STOPPED
+        shield_environment()
         configure_logs(settings.log, name)
         node = NodeFolder.of(settings)
         clock = SystemClock()
         with ProcessLife.acquire(node.service(name), clock) as life:
+            # Left behind where the life before was killed: nobody answers there, or somebody else by now.
+            node.service(name).remove_http()
             return asyncio.run(_supervise(main, settings, name, node, life, clock))
     except BlockyardError as error:
         sys.stderr.write(f"blockyard-{name}: {error}\n")

@@ -1,5 +1,8 @@
 """Folders of a node: where things lie and how files are replaced."""
 
+import errno
+import os
+import tempfile
 import threading
 from pathlib import Path
 
@@ -40,6 +43,21 @@ def test_the_id_is_made_once_and_stays(node: NodeFolder) -> None:
     assert len(first) == 32
     assert NodeFolder(node.path).identify() == first
     assert [entry.name for entry in node.path.iterdir()] == ["id"]
+
+
+def test_a_disk_that_is_full_is_named(node: NodeFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    with pytest.raises(ConfigurationError, match="No space left"):
+        node.identify()
+
+
+def test_an_id_that_cannot_be_read_is_named(node: NodeFolder) -> None:
+    (node.path / "id").mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match="directory"):
+        node.identify()
 
 
 def test_processes_that_start_together_agree_on_the_id(node: NodeFolder) -> None:

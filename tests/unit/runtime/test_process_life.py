@@ -1,5 +1,6 @@
 """Lock and epoch of a service, with other processes around."""
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -8,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from blockyard.core.errors import AlreadyRunningError, ForeignFileError
-from blockyard.core.vocabulary import Epoch
+from blockyard.core.errors import AlreadyRunningError, ConfigurationError, ForeignFileError
 from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
 from blockyard.runtime.process_life import ProcessLife, holder_of
 from blockyard.testing.clock import FakeClock
@@ -56,11 +56,17 @@ def test_the_epoch_is_stored_before_it_is_used(folder: ServiceFolder, clock: Fak
         assert int(folder.epoch.read_text()) == life.epoch
 
 
-def test_an_epoch_above_a_found_one_is_taken_and_stored(folder: ServiceFolder, clock: FakeClock) -> None:
-    with ProcessLife.acquire(folder, clock) as life:
-        assert life.advance(Epoch(5_000)) == life.epoch == 5_001
-        assert life.advance(Epoch(10)) == 5_002
-    assert next_epoch(folder, clock) == 5_003
+def test_a_disk_that_takes_no_byte_is_named(
+    folder: ServiceFolder, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(ConfigurationError, match="No space left"):
+            ProcessLife.acquire(folder, clock)
+    assert holder_of(folder) is None
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "12\n", "²", str(2**63)])

@@ -6,7 +6,15 @@ import pytest
 from pydantic import ValidationError
 
 from blockyard.core.errors import ConfigurationError
-from blockyard.runtime.settings import MoverChoice, NodeSettings, environment_of, load_settings
+from blockyard.core.pack_plan import PackGeometry
+from blockyard.runtime.settings import (
+    MoverChoice,
+    NodeSettings,
+    environment_of,
+    load_settings,
+    shield_environment,
+)
+from blockyard.tiers.g4_packs import MAX_PACK_BYTES, pack_bytes
 
 
 @pytest.fixture
@@ -108,10 +116,59 @@ def test_an_unknown_key_in_the_file_is_refused_and_the_nearest_named(
         ("BLOCKYARD_G3__MOVER", "plan", "g3.mover"),
         ("BLOCKYARD_HTTP__BLOCK_MANAGER_PORT", "70000", "http.block_manager_port"),
         ("BLOCKYARD_NATS__LEASE_TICK_SECONDS", "10", "nats"),
+        ("BLOCKYARD_NATS__TIMEOUT_SECONDS", "inf", "nats.timeout_seconds"),
+        ("BLOCKYARD_REDIS__TIMEOUT_SECONDS", "nan", "redis.timeout_seconds"),
+        ("BLOCKYARD_NODE__BLOCK_BYTES", "64MiB", "node.block_bytes"),
+        ("BLOCKYARD_G4__TARGET_BYTES", "64MiB", "g4.target_bytes"),
+        ("BLOCKYARD_G4__TARGET_BYTES", "0", "g4.target_bytes"),
+        ("BLOCKYARD_G4__REQUEST_TIMEOUT_SECONDS", "1e300", "g4.request_timeout_seconds"),
+        ("BLOCKYARD_G4__BUCKET", "Not A Bucket", "g4.bucket"),
+        ("BLOCKYARD_G4__PREFIX", "", "g4.prefix"),
+        ("BLOCKYARD_G4__PREFIX", "/kv", "g4.prefix"),
+        ("BLOCKYARD_G4__PREFIX", "kv/", "g4.prefix"),
+        ("BLOCKYARD_G4__PREFIX", "kv/../other", "g4.prefix"),
+        ("BLOCKYARD_G4__PREFIX", "kv#1", "g4.prefix"),
+        ("BLOCKYARD_G4__ENDPOINT_URL", "127.0.0.1:8333", "g4.endpoint_url"),
+        ("BLOCKYARD_G4__ENDPOINT_URL", "s3://bucket", "g4.endpoint_url"),
+        ("BLOCKYARD_G4__ENDPOINT_URL", "http://", "g4.endpoint_url"),
+        ("BLOCKYARD_G4__ENDPOINT_URL", "http://a b", "g4.endpoint_url"),
+        ("BLOCKYARD_G4__ENDPOINT_URL", "http://host:99999", "g4.endpoint_url"),
+        ("BLOCKYARD_G4__ENDPOINT_URL", "http://host:8333/bucket", "g4.endpoint_url"),
+        ("BLOCKYARD_G4__ENDPOINT_URL", "http://user:pa/ss@host", "g4.endpoint_url"),
     ],
 )
 def test_a_wrong_value_names_its_key(name: str, value: str, key: str) -> None:
     assert refused({name: value}).fields == {"key": key}
+
+
+def test_the_largest_object_fits_into_one_upload() -> None:
+    settings = load_settings({"BLOCKYARD_G4__TARGET_BYTES": "65532KiB"})
+    largest = PackGeometry(int(settings.node.block_bytes), int(settings.g4.target_bytes))
+    assert pack_bytes(largest.blocks_per_pack, largest.stride_bytes) <= MAX_PACK_BYTES
+    assert "at most 64 MiB" in refused({"BLOCKYARD_G4__TARGET_BYTES": "64MiB"}).detail
+
+
+def test_a_block_of_any_allowed_size_fits_into_one_object() -> None:
+    block_bytes = (64 << 20) - 2 * 4_096
+    assert load_settings({"BLOCKYARD_NODE__BLOCK_BYTES": str(block_bytes)}).node.block_bytes == block_bytes
+    one = PackGeometry(block_bytes, 4 << 20)
+    assert pack_bytes(one.blocks_per_pack, one.stride_bytes) <= MAX_PACK_BYTES
+
+
+def test_the_address_of_the_store_needs_no_slash() -> None:
+    assert load_settings({"BLOCKYARD_G4__ENDPOINT_URL": "https://[::1]:9000/"}).g4.endpoint_url == "https://[::1]:9000"
+
+
+def test_an_address_with_a_password_is_refused_without_showing_it() -> None:
+    error = refused({"BLOCKYARD_G4__ENDPOINT_URL": "http://user:pa/ss@host"})
+    assert "pa/ss" not in str(error)
+    assert "'pa'" not in str(error)
+
+
+def test_what_libraries_would_read_by_themselves_is_taken_away() -> None:
+    environ = {"AWS_SESSION_TOKEN": "t", "http_proxy": "p", "HTTPS_PROXY": "p", "all_proxy": "p", "PATH": "/bin"}
+    shield_environment(environ)
+    assert environ == {"PATH": "/bin"}
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,32 @@ def test_the_http_side_is_one_call_away(folder: ServiceFolder) -> None:
     assert folder.read_http() is None
 
 
+def test_the_address_of_a_killed_life_is_withdrawn_at_the_next_start(folder: ServiceFolder) -> None:
+    folder.create()
+    folder.write_http("http://127.0.0.1:1")
+    seen: list[str | None] = []
+
+    async def main(context: ServiceContext) -> None:
+        seen.append(context.folder.read_http())
+        await stopping(context)
+
+    assert run(main) == 0
+    assert seen == [None]
+
+
+def test_only_settings_of_blockyard_reach_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_SESSION_TOKEN", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "of somebody else")
+    seen: list[set[str]] = []
+
+    async def main(context: ServiceContext) -> None:
+        seen.append(set(os.environ))
+        await stopping(context)
+
+    assert run(main) == 0
+    assert not seen[0] & {"AWS_SESSION_TOKEN", "HTTP_PROXY"}
+
+
 def test_a_running_service_is_not_started_twice(folder: ServiceFolder, capsys: pytest.CaptureFixture[str]) -> None:
     with ProcessLife.acquire(folder, FakeClock()):
         assert run(never) == 2
