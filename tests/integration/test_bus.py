@@ -115,6 +115,38 @@ def test_an_address_that_is_none_is_refused_by_name() -> None:
         Bus(NatsSection(url=SecretStr("nats://host:no-port")), "test")
 
 
+@pytest.mark.parametrize(
+    "greeting", [b"x" * 200_000, b"INFO []\r\n", b"INFO {bad\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"]
+)
+async def test_what_is_no_nats_server_is_the_same_as_none_and_named_once(
+    greeting: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    greeted = asyncio.Semaphore(0)
+
+    async def stranger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting)
+        await reader.read()
+        writer.close()
+        greeted.release()
+
+    async with await asyncio.start_server(stranger, "127.0.0.1", 0) as listener:
+        url = f"nats://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        async with Bus(NatsSection(url=SecretStr(url), timeout_seconds=0.5), "test") as bus:
+            for _ in range(3):
+                await asyncio.wait_for(greeted.acquire(), WAIT_SECONDS)
+            assert bus.state is not BusState.CONNECTED
+            with pytest.raises(UnavailableError):
+                await bus.list_records(BUCKET)
+    assert capsys.readouterr().out.count("refuses the connection") == 1
+
+
+def test_an_address_with_a_wrong_port_does_not_show_the_password_for_it() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Bus(NatsSection(url=SecretStr("nats://user:pa/ss@host:4222")), "test")
+    assert "'pa'" not in str(caught.value)
+    assert "ss@" not in str(caught.value)
+
+
 def test_errors_and_logs_never_show_the_password() -> None:
     section = NatsSection(url=SecretStr("nats://user:hidden@host:4222"))
     assert "hidden" not in repr(section)

@@ -163,6 +163,23 @@ async def test_recovers_when_the_server_comes_back(server: ValkeyServer, index: 
     assert (await index.meta()).state is IndexState.ABSENT
 
 
-def test_a_wrong_url_is_a_wrong_setting() -> None:
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1/",
+        "redis://[::1",
+        "redis://127.0.0.1:1/0?unheard_of=1",
+        "redis://127.0.0.1:1/0?socket_timeout=soon",
+        "redis://127.0.0.1:1/0?decode_responses=true",
+    ],
+)
+def test_a_wrong_url_is_a_wrong_setting(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"redis\.url"):
-        connect("http://127.0.0.1/")
+        connect(url)
+
+
+def test_a_wrong_url_does_not_show_its_password() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        connect("redis://user:pa/ss@127.0.0.1:6379")
+    assert "'pa'" not in str(caught.value)
+    assert "ss@" not in str(caught.value)

@@ -5,8 +5,9 @@ Threading: frozen values.
 
 from dataclasses import dataclass
 from enum import StrEnum, unique
+from urllib.parse import urlsplit
 
-from blockyard.core.errors import BlockyardError
+from blockyard.core.errors import BlockyardError, ConfigurationError
 
 
 @unique
@@ -62,3 +63,20 @@ class Record:
     key: str
     value: bytes | None
     revision: int
+
+
+def server_of(url: str) -> str:
+    """Host and port for logs and errors: the address itself may hold a password.
+
+    Raises:
+        ConfigurationError: it is no address of a server.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        # What the error says may be a piece of the password.
+        host = port = None
+    if not host:
+        raise ConfigurationError("not an address like nats://host:4222", key="nats.url")
+    return f"{host}:{port}" if port else host

@@ -100,18 +100,7 @@ class RedisIndex:
         self._timeout_seconds = timeout_seconds
         self._ttl_seconds = entry_ttl_seconds
         self._clock = clock
-        try:
-            pool = BlockingConnectionPool.from_url(
-                url,
-                max_connections=_CONNECTIONS,
-                timeout=timeout_seconds,
-                socket_timeout=timeout_seconds,
-                socket_connect_timeout=timeout_seconds,
-                retry=Retry(NoBackoff(), 0),
-            )
-        except ValueError as error:
-            raise ConfigurationError(f"not the URL of a Redis server: {error}", key="redis.url") from None
-        self._redis = Redis.from_pool(pool)
+        self._redis = Redis.from_pool(_pool(url, timeout_seconds))
         self._set = self._redis.register_script(_SET_SCRIPT)
         self._drop = self._redis.register_script(_DROP_SCRIPT)
         self._touch = self._redis.register_script(_TOUCH_SCRIPT)
@@ -199,6 +188,26 @@ class RedisIndex:
             raise AccessDeniedError(str(error), server=_SERVER) from None
         except (redis_errors.RedisError, OSError) as error:
             raise UnavailableError(str(error), server=_SERVER) from None
+
+
+def _pool(url: str, timeout_seconds: float) -> BlockingConnectionPool:
+    try:
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=_CONNECTIONS,
+            timeout=timeout_seconds,
+            socket_timeout=timeout_seconds,
+            socket_connect_timeout=timeout_seconds,
+            retry=Retry(NoBackoff(), 0),
+        )
+        # Options behind the address become arguments of the connection; unknown ones would fail at the first call.
+        pool.connection_class(**pool.connection_kwargs)
+    except (ValueError, TypeError):
+        # What the error says may be a piece of the password.
+        raise ConfigurationError("not an address like redis://host:6379/0", key="redis.url") from None
+    if pool.connection_kwargs.get("decode_responses"):
+        raise ConfigurationError("the index is made of bytes: leave decode_responses out", key="redis.url")
+    return pool
 
 
 def _entry_keys(identity: IdentityDigest, keys: Sequence[ContentKey]) -> list[bytes]:
