@@ -45,7 +45,7 @@ class DiskObserver(Protocol):
         ...
 
     def disk_used(self, failure: str) -> None:
-        """A job used the slab; ``failure`` says why it serves reads only, and is empty while it works."""
+        """A job used the disk; ``failure`` says why the slab serves reads only or the mover moves nothing any more."""
         ...
 
 
@@ -170,7 +170,7 @@ class OffloadExecutor:
                 return await transfers.store(job, items, control)
             return await transfers.load(job, items, control)
         finally:
-            self._observer.disk_used(transfers.slab.failure)
+            self._observer.disk_used(transfers.slab.failure or transfers.mover.failure)
 
     async def _free_slab_blocks(self, job: Job, control: JobControl) -> list[ItemStatus]:
         if isinstance(self._disk, DiskOutage):
@@ -179,7 +179,7 @@ class OffloadExecutor:
         try:
             return await transfers.free(job, free_items(job.items), control)
         finally:
-            self._observer.disk_used(transfers.slab.failure)
+            self._observer.disk_used(transfers.slab.failure or transfers.mover.failure)
 
     def _slab_transfers(self) -> SlabTransfers:
         if not isinstance(self._disk, DiskTier):

@@ -18,7 +18,7 @@ from blockyard.core.errors import BlockSizeMismatchError, BlockStateError, Unsup
 from blockyard.testing.byte_patterns import pattern
 from blockyard.tiers.arena import PAGE_BYTES, Arena
 from blockyard.tiers.base import MoveOutcome, Mover, SlabRegion, SlotArray
-from blockyard.tiers.g3_slab.slab_file import PosixSlabFile, direct_obstacle
+from blockyard.tiers.g3_slab.slab_file import PosixSlabFile
 
 BLOCK_BYTES = 2 * PAGE_BYTES
 ARENA_SLOTS = 300
@@ -49,12 +49,13 @@ class MoverConformance(ABC):
     @pytest.fixture(params=["direct", "buffered"])
     def file(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PosixSlabFile]:
         """A preallocated file, with and without the page cache."""
-        direct = request.param == "direct"
-        if direct and (obstacle := direct_obstacle(tmp_path)):
-            pytest.skip(obstacle)
-        file = _open_file(tmp_path / "slab", os.O_RDWR | os.O_CREAT, direct=direct)
-        yield file
-        file.close()
+        file = _open_file(tmp_path / "slab", os.O_RDWR | os.O_CREAT, direct=False)
+        try:
+            if request.param == "direct" and (obstacle := file.bypass_cache()):
+                pytest.skip(obstacle)
+            yield file
+        finally:
+            file.close()
 
     @pytest.fixture
     def region(self, file: PosixSlabFile) -> SlabRegion:

@@ -37,6 +37,11 @@ class InlineMover:
         """Name for metrics and logs."""
         return "inline"
 
+    @property
+    def failure(self) -> str:
+        """Nothing but single moves can fail here."""
+        return ""
+
     async def write(self, region: SlabRegion, arena_slots: SlotArray, file_slots: SlotArray) -> list[MoveOutcome]:
         """Arena to file."""
         return self._now(Direction.WRITE, region, arena_slots, file_slots)

@@ -121,6 +121,11 @@ class Mover(Protocol):
         """Name for metrics and logs, e.g. ``nixl-posix-uring``."""
         ...
 
+    @property
+    def failure(self) -> str:
+        """Why nothing moves any more before the process is started anew; empty while the mover works."""
+        ...
+
     async def write(self, region: SlabRegion, arena_slots: SlotArray, file_slots: SlotArray) -> list[MoveOutcome]:
         """Arena to file. A DONE block was handed to the device; it is durable only after a ``sync``."""
         ...
@@ -130,7 +135,7 @@ class Mover(Protocol):
         ...
 
     async def close(self) -> None:
-        """End after all moves in progress; later calls raise ``UnsupportedOperationError``.
+        """End after all moves in progress; later moves raise ``UnsupportedOperationError``.
 
         Raises:
             TransferError: a move never ended; its buffers must not be used again by this process.

@@ -52,7 +52,11 @@ async def open_mover(preference: MoverPreference, arena: Arena, *, folder: Path,
     for name, factory in _nixl_factories(reasons, direct=direct):
         obstacle = await _obstacle(factory, arena.payload_bytes, folder, direct=direct)
         if not obstacle:
-            return ChosenMover(await factory(arena), "moved a block and read it back unchanged")
+            try:
+                return ChosenMover(await factory(arena), "moved a block and read it back unchanged")
+            except TransferError as error:
+                # The whole arena may be refused where a small one is not, e.g. for want of memory that may be locked.
+                obstacle = str(error)
         reasons.append(f"{name}: {obstacle}")
     if preference is MoverPreference.NIXL:
         raise ConfigurationError("NIXL does not work here", setting="g3.mover", reason="; ".join(reasons))

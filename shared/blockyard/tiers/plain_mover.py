@@ -33,6 +33,11 @@ class PlainMover:
         """Name for metrics and logs."""
         return "plain"
 
+    @property
+    def failure(self) -> str:
+        """Nothing but single moves can fail here."""
+        return ""
+
     async def write(self, region: SlabRegion, arena_slots: SlotArray, file_slots: SlotArray) -> list[MoveOutcome]:
         """Arena to file."""
         return await self._move(Direction.WRITE, region, arena_slots, file_slots)

@@ -187,6 +187,18 @@ async def test_a_disk_outage_is_the_answer_to_its_jobs(
     assert await run(executor, JobKind.FREE, Move(A), free_tier=Tier.G3) == [ItemStatus.NO_SPACE]
 
 
+async def test_a_mover_that_moves_nothing_any_more_is_told(
+    owner: ArenaOwner, copies: CopyThread, mappings: EngineMappings, disk: DiskTier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching = Watching()
+    executor = OffloadExecutor(Epoch(1), owner, copies, mappings, disk, watching)
+    await executor.attach(ATTACH, None)
+    await run(executor, JobKind.G2_G3, Move(A, 1, 1, 2, 1))
+    monkeypatch.setattr(type(disk.mover), "failure", "its thread ended")
+    await run(executor, JobKind.G2_G3, Move(A, 1, 1, 2, 1))
+    assert watching.failures == ["", "its thread ended"]
+
+
 async def test_draining_lets_running_jobs_end_and_takes_no_more(
     executor: OffloadExecutor, memory: EngineMemory
 ) -> None:

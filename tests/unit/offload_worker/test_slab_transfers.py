@@ -56,6 +56,10 @@ class ScriptedMover:
     def name(self) -> str:
         return "scripted"
 
+    @property
+    def failure(self) -> str:
+        return ""
+
     async def write(self, region: SlabRegion, arena_slots: SlotArray, file_slots: SlotArray) -> list[MoveOutcome]:
         outcomes = await self._inner.write(region, arena_slots, file_slots)
         if self.regrant is not None:

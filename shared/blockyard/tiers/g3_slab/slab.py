@@ -31,6 +31,7 @@ from blockyard.wire.worker_channel import SlabInfo
 
 _LOCK_WAIT_SECONDS: Final = 10.0
 """A killed process keeps the lock until the kernel has finished its requests."""
+_CLOSE_SECONDS: Final = 30.0
 _DEFAULT_POLICY: Final = CommitPolicy()
 
 
@@ -159,18 +160,24 @@ class Slab:
             raise BlockStateError("a slot is made FREE or BAD, under its generation", state=state.name)
         return await self._to_end(self._free(slots, generations, state))
 
-    async def close(self) -> None:
+    async def close(self, *, timeout_seconds: float = _CLOSE_SECONDS) -> None:
         """Finish all changes and close the file; close the mover first. Harmless when repeated.
 
+        Args:
+            timeout_seconds: how long to wait for changes in progress, e.g. for a device that does not answer.
+
         Raises:
-            StorageError: the clean mark could not be written; the file is closed all the same.
+            StorageError: changes did not end, or the clean mark could not be written; the file is closed all the same,
+                and the next start scans it as after a crash.
         """
         if self._closed:
             return
         self._closed = True
-        if self._changes:
-            await asyncio.wait(self._changes)
         try:
+            if self._changes:
+                _, unfinished = await asyncio.wait(self._changes, timeout=timeout_seconds)
+                if unfinished:
+                    raise StorageError("changes of the slab never ended", changes=len(unfinished))
             await asyncio.to_thread(self._finish)
         finally:
             self._file.close()
@@ -242,7 +249,8 @@ class Slab:
         slots = np.array([item.header.slot for item in items], np.int32)
         try:
             return [outcome.status for outcome in await mover.write(self.region, sources, slots)]
-        except StorageError:
+        except (StorageError, UnsupportedOperationError):
+            # The mover failed as a whole, or was closed before this store came to it.
             return [ItemStatus.IO_ERROR] * len(items)
 
     async def _commit(self, _: Mover, items: Sequence[StoreItem]) -> list[ItemStatus]:

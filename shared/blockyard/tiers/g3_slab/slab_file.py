@@ -1,7 +1,8 @@
 """The file of a slab on the operating system's file system.
 
 Direct I/O is used where it works: a slab is far larger than the page cache should become, and a write that sits in the
-cache only moves the wait into ``sync``. Whether it works is found out by moving a page, not by asking.
+cache only moves the wait into ``sync``. Whether it works is found out by moving a page of the file itself, not by
+asking, and not in a scratch file: a slab that fills its disk leaves no room for one.
 Invariants: the descriptor carries the exclusive lock of the slab for as long as it is open, requests in the kernel
 included. Threading: positioned calls only, any thread.
 """
@@ -10,7 +11,6 @@ import errno
 import fcntl
 import mmap
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, final
@@ -77,10 +77,33 @@ class PosixSlabFile:
         """Length of the file in bytes."""
         return os.fstat(self._fd).st_size
 
-    def bypass_cache(self) -> None:
-        """From now on, let reads and writes bypass the page cache. Call before the file is used by several threads."""
-        set_direct(self._fd)
+    def bypass_cache(self) -> str:
+        """From now on, let reads and writes bypass the page cache, if that works: the first page is read and put back.
+
+        Call before the file is used by several threads.
+
+        Returns:
+            The empty string if so, else why not.
+
+        Raises:
+            TransferError: the first page cannot even be read through the page cache.
+        """
+        page, back = aligned_bytes(PAGE_BYTES), aligned_bytes(PAGE_BYTES)
+        self.read(0, [page])
+        back[:] = ~page
+        flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
+        try:
+            set_direct(self._fd)
+            self.write(0, [page])
+            self.read(0, [back])
+        except (OSError, StorageError) as error:
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, flags)
+            return f"the file system refuses direct I/O: {error}"
+        if not np.array_equal(page, back):
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, flags)
+            return "direct I/O returned other bytes than were written"
         self._direct = True
+        return ""
 
     def close(self) -> None:
         """Close the descriptor, which also gives up its lock; harmless when repeated."""
@@ -109,17 +132,3 @@ class PosixSlabFile:
 def set_direct(fd: int) -> None:
     """Let accesses of ``fd`` bypass the page cache."""
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
-
-
-def direct_obstacle(folder: Path) -> str:
-    """Try direct I/O on a scratch file in ``folder``; the empty string if a page came back equal, else the reason."""
-    page, back = aligned_bytes(PAGE_BYTES), aligned_bytes(PAGE_BYTES)
-    page[:] = 0xA5
-    try:
-        with tempfile.TemporaryFile(dir=folder) as scratch:
-            set_direct(scratch.fileno())
-            os.pwritev(scratch.fileno(), [page.data], 0)
-            os.preadv(scratch.fileno(), [back.data], 0)
-    except OSError as error:
-        return f"the file system refuses direct I/O: {error.strerror}"
-    return "" if np.array_equal(page, back) else "direct I/O returned other bytes than were written"

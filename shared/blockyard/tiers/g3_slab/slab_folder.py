@@ -21,7 +21,7 @@ from blockyard.core.errors import AlreadyRunningError, ForeignFileError, Storage
 from blockyard.core.vocabulary import Epoch
 from blockyard.tiers.base import SlabFile
 from blockyard.tiers.g3_slab.layout import SlabGeometry
-from blockyard.tiers.g3_slab.slab_file import PosixSlabFile, direct_obstacle, storage_error
+from blockyard.tiers.g3_slab.slab_file import PosixSlabFile, storage_error
 from blockyard.tiers.g3_slab.superblock import Superblock, write_superblock
 
 SLAB_NAME: Final = "slab-0"
@@ -125,14 +125,6 @@ def format_slab(file: SlabFile, geometry: SlabGeometry, owner: bytes, worker_epo
     write_superblock(file, first)
     write_superblock(file, second)
     return second
-
-
-def bypass_cache(file: PosixSlabFile, folder: Path) -> str:
-    """Use direct I/O where it works; the empty string if so, else why it does not."""
-    obstacle = direct_obstacle(folder)
-    if not obstacle:
-        file.bypass_cache()
-    return obstacle
 
 
 def _locked(path: Path, flags: int, wait_seconds: float) -> int:

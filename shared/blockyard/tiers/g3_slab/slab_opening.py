@@ -15,7 +15,7 @@ from blockyard.tiers.base import SlabFile
 from blockyard.tiers.g3_slab.header_pages import HeaderPages, ScanReport
 from blockyard.tiers.g3_slab.layout import SlabGeometry
 from blockyard.tiers.g3_slab.slab_file import PosixSlabFile
-from blockyard.tiers.g3_slab.slab_folder import bypass_cache, create_slab, folder_id, open_locked, slab_path
+from blockyard.tiers.g3_slab.slab_folder import create_slab, folder_id, open_locked, slab_path
 from blockyard.tiers.g3_slab.superblock import Superblock, read_superblock, write_superblock
 
 
@@ -41,8 +41,7 @@ def open_slab_file(folder: Path, wanted: SlabGeometry, worker_epoch: Epoch, lock
     try:
         found = _own_superblock(file, path, owner).geometry
         if found == wanted:
-            obstacle = bypass_cache(file, folder)
-            return open_pages(file, str(path), worker_epoch, obstacle)
+            return open_pages(file, str(path), worker_epoch, file.bypass_cache())
         _refuse_if_filled(file, path, found, wanted)
         create_slab(folder, wanted, worker_epoch, replace=True)
     except BaseException:

@@ -41,7 +41,7 @@ class PosixMover:
         self._arena = arena
         self._io_queue = io_queue
         self._closed = False
-        self._wedged = False
+        self._failure = ""
         self._inbox: queue.SimpleQueue[Move | None] = queue.SimpleQueue()
         self._opened: Future[None] = Future()
         self._opened.set_running_or_notify_cancel()
@@ -66,6 +66,11 @@ class PosixMover:
         return f"nixl-posix-{self._io_queue.value}"
 
     @property
+    def failure(self) -> str:
+        """Why the owner thread ended by itself; empty while it works."""
+        return self._failure
+
+    @property
     def retried_blocks(self) -> int:
         """Blocks that were moved one by one because a request that held them failed."""
         return self._owner.retried_blocks if self._owner else 0
@@ -88,8 +93,10 @@ class PosixMover:
             self._closed = True
             self._inbox.put(None)
         await asyncio.to_thread(self._thread.join, _CLOSE_SECONDS)
-        if self._wedged or self._thread.is_alive():
+        if self._thread.is_alive():
             raise TransferError("a NIXL request never ended", mover=self.name)
+        if self._failure:
+            raise TransferError(self._failure, mover=self.name)
 
     async def _move(
         self, direction: Direction, region: SlabRegion, arena_slots: SlotArray, file_slots: SlotArray
@@ -105,6 +112,9 @@ class PosixMover:
         done.set_running_or_notify_cancel()
         indexes = (np.ascontiguousarray(arena_slots, np.int32), np.ascontiguousarray(file_slots, np.int32))
         self._inbox.put(Move(direction, region, *indexes, [MoveOutcome.IO_ERROR] * count, count, done))
+        if self._failure:
+            # The thread may have emptied its inbox for the last time just before.
+            raise TransferError(self._failure, mover=self.name)
         return await asyncio.wrap_future(done)
 
     # --- owner thread ---------------------------------------------------------------------------------------------
@@ -118,9 +128,8 @@ class PosixMover:
         self._opened.set_result(None)
         try:
             owner.run()
+            agent.close()
         except Exception as error:  # noqa: BLE001 - the thread's supervisor: without it every waiter would hang
             _LOG.critical("the NIXL owner thread failed; end the process", exc_info=error)
-            self._closed = self._wedged = True
-            owner.refuse_waiting(TransferError("the mover's thread failed", mover=self.name))
-            return
-        agent.close()
+            self._failure = f"the NIXL owner thread failed: {error}"
+            owner.refuse_waiting(TransferError(self._failure, mover=self.name))

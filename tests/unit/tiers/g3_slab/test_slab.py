@@ -11,10 +11,11 @@ from blockyard.core.errors import (
     BlockSizeMismatchError,
     BlockStateError,
     NoSpaceError,
+    StorageError,
     TransferError,
     UnsupportedOperationError,
 )
-from blockyard.core.vocabulary import BlockId, ItemStatus
+from blockyard.core.vocabulary import BlockId, Generation, ItemStatus
 from blockyard.testing.byte_patterns import pattern
 from blockyard.testing.slab_files import FileCall, MemorySlabFile
 from blockyard.testing.slab_kit import (
@@ -30,6 +31,7 @@ from blockyard.testing.slab_kit import (
     open_stepped,
 )
 from blockyard.tiers.arena import PAGE_BYTES, Arena
+from blockyard.tiers.base import MoveOutcome
 from blockyard.tiers.g3_slab.layout import HEADER_OFFSET, SlabGeometry
 from blockyard.tiers.header import HeaderState, HeaderVerdict
 
@@ -282,6 +284,35 @@ async def test_a_closed_slab_takes_no_changes(file: MemorySlabFile, arena: Arena
     assert file.closed
     with pytest.raises(UnsupportedOperationError):
         await stepped.slab.free([1], [1])
+
+
+async def test_a_store_that_never_ends_does_not_keep_the_slab_open(file: MemorySlabFile, arena: Arena) -> None:
+    stepped, mover = open_stepped(file), HeldMover(arena)
+    waiting = asyncio.create_task(stepped.slab.store(mover, [block_for(stepped.slab, arena, 1, 1, 1, 1)]))
+    await let_tasks_run()
+    assert mover.held == 1
+    with pytest.raises(StorageError, match="never ended"):
+        await stepped.slab.close(timeout_seconds=0.01)
+    assert file.closed
+    waiting.cancel()
+    # Its end is of no interest to anybody any more, and must not disturb the loop.
+    mover.release()
+    await let_tasks_run()
+
+
+async def test_a_store_whose_mover_is_closed_fails_its_items(
+    stepped: SteppedSlab, arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def closed(*_: object) -> list[MoveOutcome]:
+        raise UnsupportedOperationError("the mover is closed")
+
+    mover = InlineMover(arena)
+    monkeypatch.setattr(mover, "write", closed)
+    item = block_for(stepped.slab, arena, 1, 1, 1, 1)
+    assert await stepped.slab.store(mover, [item]) == [ItemStatus.IO_ERROR]
+    assert await stepped.slab.store(mover, [replace(item, header=replace(item.header, generation=Generation(2)))]) == [
+        ItemStatus.IO_ERROR
+    ]
 
 
 async def test_damaged_pages_are_counted_and_read_as_empty(stepped: SteppedSlab, arena: Arena) -> None:

@@ -12,11 +12,10 @@ from blockyard.core.errors import AlreadyRunningError, ConfigurationError, Forei
 from blockyard.core.vocabulary import Epoch, ItemStatus
 from blockyard.testing.slab_kit import InlineMover, block_for
 from blockyard.tiers.arena import Arena
-from blockyard.tiers.g3_slab import slab_folder
+from blockyard.tiers.g3_slab import slab_file
 from blockyard.tiers.g3_slab.committer import CommitPolicy
 from blockyard.tiers.g3_slab.layout import SlabGeometry
 from blockyard.tiers.g3_slab.slab import Slab
-from blockyard.tiers.g3_slab.slab_file import direct_obstacle
 
 SLOTS, PAYLOAD = 8, 8192
 SLAB = "slab-0"
@@ -156,14 +155,19 @@ def test_a_slab_of_impossible_size_is_refused(tmp_path: Path, slots: int) -> Non
 
 
 async def test_without_direct_io_the_reason_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slab_folder, "direct_obstacle", lambda folder: "refused for the test")
+    def refused(_: int) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(slab_file, "set_direct", refused)
     slab = open_slab(tmp_path)
-    assert (slab.direct, slab.direct_obstacle) == (False, "refused for the test")
+    assert not slab.direct
+    assert "Invalid argument" in slab.direct_obstacle
+    assert not fcntl.fcntl(slab.region.file.fileno(), fcntl.F_GETFL) & os.O_DIRECT
     await slab.close()
 
 
 async def test_direct_io_is_used_where_it_works(tmp_path: Path) -> None:
     slab = open_slab(tmp_path)
     flags = fcntl.fcntl(slab.region.file.fileno(), fcntl.F_GETFL)
-    assert bool(flags & os.O_DIRECT) == slab.direct == (direct_obstacle(tmp_path) == "")
+    assert bool(flags & os.O_DIRECT) == slab.direct == (slab.direct_obstacle == "")
     await slab.close()
