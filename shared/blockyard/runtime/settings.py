@@ -66,12 +66,15 @@ class NodeSection(_Section):
     """Who this node is and where its state lies."""
 
     name: str = Field(default="node", pattern=r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$")
+    """Name of the node: its instance in events, in its NATS record and in the API."""
     namespace: str = Field(default="default", pattern=r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$")
+    """Part of the event subject and of the key of the NATS record; keeps clusters on one NATS apart."""
     folder: Path = Path("/var/lib/blockyard")
     """State folder of the node; local disk. Sockets, locks and epochs of all its processes lie below it."""
     block_bytes: ByteSize = Field(default=ByteSize(_DEFAULT_BLOCK_BYTES), ge=4_096)
     """Payload bytes of one block; a multiple of 4096, at most 65528 KiB. Engines with another size are refused."""
     block_tokens: int = Field(default=512, ge=1)
+    """Tokens of one block. Engines with another number are refused."""
 
     @field_validator("block_bytes")
     @classmethod
@@ -87,19 +90,26 @@ class G2Section(_Section):
     """Host memory tier."""
 
     capacity: ByteSize = ByteSize(1 << 30)
+    """Payload bytes in host memory; as many whole blocks as fit, at least one."""
     verification: Verification = Verification.ALWAYS
+    """Whether loads from G2 into engine memory compare checksums; all other copies always do."""
 
 
 class G3Section(_Section):
     """Local disk tier."""
 
     enabled: bool = True
+    """Whether the node has this tier."""
     capacity: ByteSize = ByteSize(8 << 30)
+    """Payload bytes on disk, preallocated at the first start; as many whole blocks as fit, at least one."""
     folder: Path | None = None
     """Folder of the slab files; default ``<node folder>/g3``."""
     mover: MoverChoice = MoverChoice.AUTO
+    """What moves bytes between G2 and the slab file."""
     commit_interval_ms: int = Field(default=10, ge=1, le=10_000)
+    """Longest time that finished payloads wait for their sync."""
     commit_bytes: ByteSize = ByteSize(64 << 20)
+    """So many payload bytes that wait start a sync at once."""
 
 
 def _is_web_address(text: str) -> bool:
@@ -123,19 +133,27 @@ class G4Section(_Section):
     """Shared object store tier."""
 
     enabled: bool = True
+    """Whether the node has this tier. Without it no remote-tier is needed."""
     endpoint_url: str = "http://127.0.0.1:8333"
+    """Address of the S3-compatible server: scheme, host and port."""
     region: str = "us-east-1"
+    """Region that requests are signed for."""
     bucket: str = Field(default="blockyard", pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
+    """Bucket of the store; made where it is missing."""
     prefix: str = Field(default="kv", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")
     """What all object keys begin with, without a slash at either end."""
     access_key: SecretStr = SecretStr("")
+    """Account of the object store."""
     secret_key: SecretStr = SecretStr("")
+    """Its secret."""
     target_bytes: ByteSize = Field(default=ByteSize(4 << 20), ge=4_096)
-    """Wanted size of the blocks in one object (pack)."""
+    """Wanted size of the blocks in one object (pack); equal for all nodes of a store, which keeps it in its marker."""
     tail_idle_seconds: float = Field(default=2.0, gt=0, le=_LONGEST_SECONDS)
     """A partly filled pack is stored when its chain got no new block for this long."""
     request_timeout_seconds: float = Field(default=10.0, gt=0, le=_LONGEST_SECONDS)
+    """Longest time for one request to the object store."""
     max_requests: int = Field(default=8, ge=1, le=256)
+    """Requests with payload at a time; also the packs that may be on their way to the store at once."""
 
     @field_validator("endpoint_url")
     @classmethod
@@ -159,9 +177,13 @@ class NatsSection(_Section):
     url: SecretStr = SecretStr("nats://127.0.0.1:4222")
     """Address, with user and password if the server wants them."""
     timeout_seconds: float = Field(default=2.0, gt=0, le=_LONGEST_SECONDS)
+    """Longest time for one call, and for one attempt to connect."""
     lease_ttl_seconds: float = Field(default=10.0, ge=1, le=_LONGEST_SECONDS)
+    """How long the record of a node lives after its last renewal."""
     lease_tick_seconds: float = Field(default=3.0, gt=0)
+    """How often the record is renewed; shorter than its life."""
     stream_max_bytes: ByteSize = ByteSize(256 << 20)
+    """Size of the event stream; the oldest events go first."""
 
     @model_validator(mode="after")
     def _renewed_in_time(self) -> Self:
@@ -174,36 +196,50 @@ class RedisSection(_Section):
     """Prefix index."""
 
     url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
+    """Address and database, with user and password if the server wants them. One database holds one index."""
     timeout_seconds: float = Field(default=1.0, gt=0, le=_LONGEST_SECONDS)
+    """Longest time for one call."""
     entry_ttl_seconds: int = Field(default=86_400, ge=60)
+    """Entries that nobody asked for expire after this long."""
 
 
 class HttpSection(_Section):
     """Where the services answer HTTP; port 0 lets the system choose (the choice is written to the state folder)."""
 
     host: str = "127.0.0.1"
+    """Address to bind."""
     block_manager_port: int = Field(default=0, ge=0, le=65_535)
+    """Port of the block-manager."""
     offload_worker_port: int = Field(default=0, ge=0, le=65_535)
+    """Port of the offload-worker."""
     remote_tier_port: int = Field(default=0, ge=0, le=65_535)
+    """Port of the remote-tier."""
 
 
 class JobSection(_Section):
     """Transfer jobs."""
 
     max_items: int = Field(default=64, ge=1, le=1_024)
+    """Blocks in one job."""
     load_ttl_ms: int = Field(default=10_000, ge=1)
+    """Read by no service: each load brings its own time."""
     store_ttl_ms: int = Field(default=30_000, ge=1)
+    """Time of a store from the moment it is planned; what has not begun by then is not done."""
     resend_ms: int = Field(default=200, ge=1)
+    """How long the block-manager waits for an answer before it sends a message about a job again."""
     resend_limit: int = Field(default=3, ge=1)
+    """So many repeats without an answer, then the job is cancelled."""
     queue_limit: int = Field(default=256, ge=1)
-    """Unacknowledged jobs per worker."""
+    """Open jobs per worker, and stores that wait for a place among them."""
 
 
 class LogSection(_Section):
     """Logging."""
 
     level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
+    """Least level that is written."""
     json_lines: bool = False
+    """One JSON object per line instead of text for people."""
 
 
 class UnsafeSection(_Section):
