@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from blockyard.cli.embedded.seaweedfs import SeaweedfsServer
-from blockyard.core.errors import AccessDeniedError, DeadlineExceededError, UnavailableError
+from blockyard.core.errors import AccessDeniedError, DeadlineExceededError, ObjectNotFoundError, UnavailableError
 from blockyard.testing.object_store_conformance import ObjectStoreTests
+from blockyard.tiers import bucket_admin
 from blockyard.tiers.bucket_admin import S3BucketAdmin
 from blockyard.tiers.object_store import PutOutcome, S3ObjectStore, StoreCredentials, StoreEndpoint
 
@@ -144,3 +145,64 @@ async def test_a_conflict_of_writers_is_a_conflict() -> None:
         store = S3ObjectStore(endpoint(url), StoreCredentials(access_key="a", secret_key="b"))
         assert await store.put_if_absent("k", b"x") is PutOutcome.CONFLICT
         assert await store.replace("k", b"x", "etag") is PutOutcome.CONFLICT
+
+
+# --- listings -------------------------------------------------------------------------------------------------------
+async def test_a_listing_of_several_pages_is_complete_and_in_order(
+    seaweedfs_server: SeaweedfsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_admin, "_PAGE_KEYS", 5)
+    place = endpoint(seaweedfs_server.url)
+    store = S3ObjectStore(place, credentials(seaweedfs_server))
+    admin = S3BucketAdmin(place, credentials(seaweedfs_server))
+    await admin.ensure_bucket()
+    names = [f"pages/{number:03d} + %" for number in range(12)]
+    for name in names:
+        await store.put_if_absent(name, b"x")
+    assert [entry.key async for entry in admin.list_objects("pages/")] == names
+
+
+def page(body: bytes) -> bytes:
+    text = b'<?xml version="1.0"?><ListBucketResult>' + body + b"</ListBucketResult>"
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nConnection: close\r\nContent-Length: "
+    return head + str(len(text)).encode() + b"\r\n\r\n" + text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        page(b"<Contents><Key>k</Key></Contents>"),
+        page(b"<Contents><Key>k</Key><Size>many</Size></Contents>"),
+        page(b"<Contents><Size>5</Size></Contents>"),
+        page(b"<IsTruncated>true</IsTruncated>"),
+        b"HTTP/1.1 301 Moved\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\nConnection: close\r\n\r\nonly this",
+        None,
+    ],
+)
+async def test_a_listing_that_is_none_is_a_failure_never_an_empty_store(answer: bytes | None) -> None:
+    async with odd_server(answer) as url:
+        admin = S3BucketAdmin(endpoint(url, timeout_seconds=1.0), StoreCredentials(access_key="a", secret_key="b"))
+        with pytest.raises(UnavailableError):
+            _ = [entry async for entry in admin.list_objects("")]
+
+
+async def test_without_keys_requests_are_unsigned() -> None:
+    nobody = StoreCredentials(access_key="", secret_key="")
+    seen: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        place = endpoint(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        with pytest.raises(ObjectNotFoundError):
+            await S3ObjectStore(place, nobody).head("k")
+        with pytest.raises(UnavailableError):
+            await S3BucketAdmin(place, nobody).ensure_bucket()
+    assert len(seen) == 2
+    assert not any(b"authorization" in request.lower() for request in seen)

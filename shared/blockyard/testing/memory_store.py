@@ -8,7 +8,7 @@ Threading: one event loop.
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from blockyard.core.errors import BlockyardError, ObjectNotFoundError
@@ -100,7 +100,7 @@ class MemoryStore:
         await self._arrive("ensure_bucket", "")
         self.bucket_exists = True
 
-    async def list_objects(self, prefix: str) -> AsyncIterator[ListedObject]:
+    async def list_objects(self, prefix: str) -> AsyncGenerator[ListedObject, None]:
         """Objects whose keys begin with ``prefix``, in the order of their keys."""
         await self._arrive("list_objects", prefix)
         for key in sorted(self.objects):
