@@ -15,7 +15,7 @@ from typing import Final
 from blockyard.core.errors import ForeignFileError, LayoutMismatchError, NotReadyError
 from blockyard.core.vocabulary import Epoch
 from blockyard.runtime.logs import get_logger
-from blockyard.runtime.settings import NodeSettings, Verification
+from blockyard.runtime.settings import NodeSettings
 from blockyard.tiers.arena import Arena, page_multiple
 from blockyard.wire.worker_channel import ArenaInfo
 
@@ -36,15 +36,15 @@ class ArenaPlan:
 
     slots: int
     payload_bytes: int
-    verification: Verification
-    skip_verification: bool
+    verify: bool
+    """Compare checksums on every copy out of a tier: always, outside of tests that prove the checks matter."""
 
     @classmethod
     def of(cls, settings: NodeSettings) -> "ArenaPlan":
         """Plan of a node: as many blocks as fit the capacity of G2, at least one."""
         payload_bytes = int(settings.node.block_bytes)
         slots = max(1, int(settings.g2.capacity) // page_multiple(payload_bytes))
-        return cls(slots, payload_bytes, settings.g2.verification, settings.unsafe.skip_verification)
+        return cls(slots, payload_bytes, verify=not settings.unsafe.skip_verification)
 
 
 class ArenaOwner:
@@ -74,19 +74,9 @@ class ArenaOwner:
         return self._origin
 
     @property
-    def verify_loads(self) -> bool:
-        """Whether loads into engine memory compare checksums.
-
-        Always so in an adopted arena: its writer died, perhaps between payload and header.
-        """
-        if not self.verify_copies:
-            return False
-        return self._plan.verification is Verification.ALWAYS or self._origin is ArenaOrigin.ADOPTED
-
-    @property
-    def verify_copies(self) -> bool:
-        """Whether copies between tiers compare checksums: always, outside of tests that prove the checks matter."""
-        return not self._plan.skip_verification
+    def verify(self) -> bool:
+        """Whether copies out of the tiers compare checksums."""
+        return self._plan.verify
 
     def attach(self, info: ArenaInfo | None, fd: int | None) -> Arena:
         """Own an arena from now on: the one that is here, else the one handed over if it fits, else a new one.

@@ -157,7 +157,7 @@ class OffloadExecutor:
         items, arena = copy_items(job.items), self._owner.arena
         if job.kind is JobKind.G1_G2:
             return await self._copies.run(job.lane, store_from_engine(job, items, control, arena, engine))
-        work = load_to_engine(job, items, control, arena, engine, verify=self._owner.verify_loads)
+        work = load_to_engine(job, items, control, arena, engine, verify=self._owner.verify)
         return await self._copies.run(job.lane, work)
 
     async def _move_slab_blocks(self, job: Job, control: JobControl) -> list[ItemStatus]:
@@ -185,7 +185,7 @@ class OffloadExecutor:
         if not isinstance(self._disk, DiskTier):
             raise UnsupportedOperationError("the disk tier is switched off", setting="g3.enabled")
         return SlabTransfers(
-            self._owner.arena, self._disk.slab, self._disk.mover, self._copies, verify=self._owner.verify_copies
+            self._owner.arena, self._disk.slab, self._disk.mover, self._copies, verify=self._owner.verify
         )
 
     # --- inventory ------------------------------------------------------------------------------------------------

@@ -46,13 +46,6 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
 
-class Verification(StrEnum):
-    """When payload checksums of G2 blocks are compared on a read."""
-
-    ALWAYS = "always"
-    OFF = "off"
-
-
 class MoverChoice(StrEnum):
     """How bytes move between G2 and G3."""
 
@@ -91,8 +84,6 @@ class G2Section(_Section):
 
     capacity: ByteSize = ByteSize(1 << 30)
     """Payload bytes in host memory; as many whole blocks as fit, at least one."""
-    verification: Verification = Verification.ALWAYS
-    """Whether loads from G2 into engine memory compare checksums; all other copies always do."""
 
 
 class G3Section(_Section):

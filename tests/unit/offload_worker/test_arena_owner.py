@@ -9,14 +9,13 @@ from pydantic import ByteSize
 
 from blockyard.core.errors import NotReadyError
 from blockyard.core.vocabulary import Epoch
-from blockyard.runtime.settings import G2Section, NodeSection, NodeSettings, UnsafeSection, Verification
+from blockyard.runtime.settings import G2Section, NodeSection, NodeSettings, UnsafeSection
 from blockyard.tiers.arena import Arena
 from blockyard.wire.worker_channel import ArenaInfo
 from blockyard_offload_worker.arena_owner import ArenaOrigin, ArenaOwner, ArenaPlan
 
 SIZE = 8_192
-PLAN = ArenaPlan(4, SIZE, Verification.ALWAYS, skip_verification=False)
-LAZY = ArenaPlan(4, SIZE, Verification.OFF, skip_verification=False)
+PLAN = ArenaPlan(4, SIZE, verify=True)
 
 
 @pytest.fixture
@@ -68,23 +67,18 @@ def test_a_descriptor_that_is_no_arena_is_replaced_and_closed(owner: ArenaOwner)
     assert inode not in {path.stat().st_ino for path in Path("/proc/self/fd").iterdir() if path.exists()}
 
 
-def test_reads_of_an_adopted_arena_are_always_verified() -> None:
-    created, adopted = ArenaOwner(LAZY, Epoch(1)), ArenaOwner(LAZY, Epoch(1))
-    created.attach(None, None)
-    adopted.attach(*handed_over())
-    assert (created.verify_loads, adopted.verify_loads) == (False, True)
-    assert created.verify_copies
-    created.close()
-    adopted.close()
-
-
 def test_the_plan_fills_the_capacity_with_whole_blocks() -> None:
     settings = NodeSettings(
         node=NodeSection(block_bytes=ByteSize(SIZE)),
         g2=G2Section(capacity=ByteSize(3 * SIZE + 1)),
         unsafe=UnsafeSection(),
     )
-    assert ArenaPlan.of(settings).slots == 3
+    assert ArenaPlan.of(settings) == ArenaPlan(3, SIZE, verify=True)
+
+
+def test_only_the_unsafe_setting_switches_checks_off() -> None:
+    settings = NodeSettings(node=NodeSection(block_bytes=ByteSize(SIZE)), unsafe=UnsafeSection())
     skipping = settings.model_copy(update={"unsafe": UnsafeSection(skip_verification=True)})
     blind = ArenaOwner(ArenaPlan.of(skipping), Epoch(1))
-    assert (blind.verify_loads, blind.verify_copies) == (False, False)
+    assert not blind.verify
+    assert ArenaOwner(ArenaPlan.of(settings), Epoch(1)).verify

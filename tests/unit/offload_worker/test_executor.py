@@ -17,7 +17,6 @@ from blockyard.core.errors import (
     UnsupportedOperationError,
 )
 from blockyard.core.vocabulary import EngineBlockId, Epoch, ItemStatus, JobKind, Tier
-from blockyard.runtime.settings import Verification
 from blockyard.testing.worker_jobs import Move, ScriptedControl, digest_of, pattern, transfer_job
 from blockyard.tiers.base import MoverPreference
 from blockyard.tiers.g3_slab.committer import CommitPolicy
@@ -53,7 +52,7 @@ class Watching:
 
 @pytest.fixture
 def owner() -> Iterator[ArenaOwner]:
-    owner = ArenaOwner(ArenaPlan(SLOTS, SIZE, Verification.ALWAYS, skip_verification=False), Epoch(1))
+    owner = ArenaOwner(ArenaPlan(SLOTS, SIZE, verify=True), Epoch(1))
     yield owner
     owner.close()
 
