@@ -1,171 +1,29 @@
 """A real offload-worker process, driven over its job channel as a block-manager does it."""
 
-import asyncio
 import os
 import shutil
-import signal
-import sysconfig
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 from pydantic import ByteSize
 
-from blockyard.cli.child_process import ChildProcess, ChildSpec
 from blockyard.connectors.engine_memory import EngineMemory
-from blockyard.core.errors import UnavailableError
 from blockyard.core.vocabulary import ChainDigest, EngineBlockId, ItemStatus, JobKind, Tier
-from blockyard.runtime.node_folder import NodeFolder, ServiceName
-from blockyard.runtime.rpc.client import RpcClient
-from blockyard.runtime.settings import (
-    G2Section,
-    G3Section,
-    MoverChoice,
-    NodeSection,
-    NodeSettings,
-    environment_of,
-)
-from blockyard.testing.worker_jobs import Move, digest_of, pattern, transfer_job
+from blockyard.runtime.settings import G2Section, G3Section, MoverChoice, NodeSection, NodeSettings
+from blockyard.testing.worker_driver import OffloadWorkerProcess, WorkerDriver
+from blockyard.testing.worker_jobs import Move, digest_of, pattern
 from blockyard.tiers.g3_slab.layout import SlabGeometry
-from blockyard.tiers.header import HeaderState, InventoryRecord, parse_inventory
-from blockyard.wire.codec import PROTOCOL_VERSION
-from blockyard.wire.worker_channel import (
-    Accepted,
-    Ack,
-    ArenaInfo,
-    Attach,
-    Attached,
-    Inventory,
-    InventoryPage,
-    JobResult,
-    MapEngine,
-    Push,
-    Reply,
-    Submit,
-)
+from blockyard.tiers.header import HeaderState
 
 SIZE = 8_192
 SLOTS = 16
 BLOCKS = 8
 NAMES = [digest_of(name) for name in "abcd"]
-START_SECONDS = 20.0
-CALL_SECONDS = 5.0
 OK = ItemStatus.OK
-
-
-class BlockManager:
-    """The worker's channel as a block-manager uses it; holds the arena over lives of the worker."""
-
-    def __init__(self) -> None:
-        self.arena: ArenaInfo | None = None
-        self.arena_fd = -1
-        self.worker_epoch = 0
-        self._seq = 0
-        self._results: dict[int, asyncio.Future[JobResult]] = {}
-        self._client: RpcClient[Reply, JobResult] | None = None
-
-    @property
-    def client(self) -> RpcClient[Reply, JobResult]:
-        if self._client is None:
-            raise UnavailableError("not connected")
-        return self._client
-
-    async def attach(self, socket: Path) -> Attached:
-        self.detach()
-        async with asyncio.timeout(START_SECONDS):
-            self._client = await connected(socket, self._pushed)
-        fds = [] if self.arena is None else [self.arena_fd]
-        request = Attach(version=PROTOCOL_VERSION, instance="node", epoch=7, arena=self.arena)
-        reply, received = await self.client.call_with_fds(request, timeout_seconds=CALL_SECONDS, fds=fds)
-        assert isinstance(reply, Attached)
-        (fd,) = received
-        if self.arena_fd >= 0:
-            os.close(self.arena_fd)
-        self.arena, self.arena_fd, self.worker_epoch = reply.arena, fd, reply.worker_epoch
-        return reply
-
-    def detach(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-
-    def close(self) -> None:
-        self.detach()
-        if self.arena_fd >= 0:
-            os.close(self.arena_fd)
-
-    async def map(self, memory: EngineMemory) -> None:
-        request = MapEngine(mapping=1, blocks=BLOCKS, block_bytes=SIZE, stride_bytes=SIZE)
-        await self.client.call(request, timeout_seconds=CALL_SECONDS, fds=[memory.kv_fd, memory.guard_fd])
-
-    async def run(self, kind: JobKind, *moves: Move) -> list[ItemStatus]:
-        self._seq += 1
-        self._results[self._seq] = asyncio.get_running_loop().create_future()
-        job = transfer_job(kind, moves, payload_bytes=SIZE, seq=self._seq, worker_epoch=self.worker_epoch, mapping=1)
-        reply = await self.client.call(Submit(job=job, settled_below=self._seq), timeout_seconds=CALL_SECONDS)
-        assert isinstance(reply, Accepted), reply
-        async with asyncio.timeout(CALL_SECONDS):
-            result = await self._results[self._seq]
-        await self.client.call(
-            Ack(epoch=7, seqs=(self._seq,), settled_below=self._seq + 1), timeout_seconds=CALL_SECONDS
-        )
-        return result.statuses()
-
-    async def inventory(self, tier: Tier) -> list[InventoryRecord]:
-        page = await self.client.call(Inventory(tier=tier), timeout_seconds=CALL_SECONDS)
-        assert isinstance(page, InventoryPage)
-        assert page.end
-        return list(parse_inventory(page.records))
-
-    def _pushed(self, result: JobResult) -> None:
-        waiting = self._results[result.seq]
-        if not waiting.done():
-            waiting.set_result(result)
-
-
-async def connected(socket: Path, pushed: Callable[[JobResult], None]) -> RpcClient[Reply, JobResult]:
-    while True:
-        try:
-            return await RpcClient.connect(socket, Reply, Push, pushed)
-        except UnavailableError:
-            await asyncio.sleep(0.02)
-
-
-class Worker:
-    """The process under test."""
-
-    def __init__(self, settings: NodeSettings) -> None:
-        self.settings = settings
-        self.folder = NodeFolder.of(settings).service(ServiceName.OFFLOAD_WORKER)
-        self._child: ChildProcess | None = None
-
-    @property
-    def slab(self) -> Path:
-        return NodeFolder.of(self.settings).slabs(self.settings) / "slab-0"
-
-    def start(self) -> None:
-        program = str(Path(sysconfig.get_path("scripts")) / "blockyard-offload-worker")
-        self.folder.path.parent.mkdir(parents=True, exist_ok=True)
-        log_file = self.folder.path.parent / "offload-worker.log"
-        self._child = ChildProcess(ChildSpec("worker", (program,), log_file, environment_of(self.settings)))
-
-    def kill(self) -> None:
-        if self._child is not None:
-            self._child.kill()
-
-    async def stop(self) -> int | None:
-        assert self._child is not None
-        self._child.send(signal.SIGTERM)
-        assert await self._child.wait_async(START_SECONDS), self._child.log_tail()
-        return self._child.exit_code
-
-    async def page(self, path: str) -> httpx.Response:
-        async with httpx.AsyncClient() as client:
-            return await client.get(f"{self.folder.read_http()}{path}")
 
 
 @pytest.fixture
@@ -184,16 +42,16 @@ def node_settings(folder: Path, g3: G3Section | None = None) -> NodeSettings:
 
 
 @pytest.fixture
-def worker(folder: Path) -> Iterator[Worker]:
-    worker = Worker(node_settings(folder))
+def worker(folder: Path) -> Iterator[OffloadWorkerProcess]:
+    worker = OffloadWorkerProcess(node_settings(folder))
     worker.start()
     yield worker
     worker.kill()
 
 
 @pytest.fixture
-async def manager() -> AsyncIterator[BlockManager]:
-    manager = BlockManager()
+async def manager() -> AsyncIterator[WorkerDriver]:
+    manager = WorkerDriver(SIZE)
     yield manager
     manager.close()
 
@@ -224,7 +82,7 @@ def assert_blocks(memory: EngineMemory, first: int, names: Sequence[ChainDigest]
 
 
 async def test_both_tiers_survive_the_death_of_the_worker(
-    worker: Worker, manager: BlockManager, memory: EngineMemory
+    worker: OffloadWorkerProcess, manager: WorkerDriver, memory: EngineMemory
 ) -> None:
     first = await manager.attach(worker.folder.socket)
     await manager.map(memory)
@@ -252,7 +110,7 @@ async def test_both_tiers_survive_the_death_of_the_worker(
 
 
 async def test_a_flipped_byte_in_the_slab_is_corrupt_and_its_neighbours_are_served(
-    worker: Worker, manager: BlockManager, memory: EngineMemory
+    worker: OffloadWorkerProcess, manager: WorkerDriver, memory: EngineMemory
 ) -> None:
     await manager.attach(worker.folder.socket)
     await manager.map(memory)
@@ -275,7 +133,9 @@ async def test_a_flipped_byte_in_the_slab_is_corrupt_and_its_neighbours_are_serv
     assert 'blockyard_mover_info{mover="plain",reason="chosen by the settings"} 1.0' in metrics
 
 
-async def test_a_stale_generation_is_skipped(worker: Worker, manager: BlockManager, memory: EngineMemory) -> None:
+async def test_a_stale_generation_is_skipped(
+    worker: OffloadWorkerProcess, manager: WorkerDriver, memory: EngineMemory
+) -> None:
     await manager.attach(worker.folder.socket)
     await manager.map(memory)
     await manager.run(JobKind.G1_G2, *from_engine(generation=5))
@@ -286,7 +146,7 @@ async def test_a_stale_generation_is_skipped(worker: Worker, manager: BlockManag
 
 
 async def test_an_orderly_stop_marks_the_slab_clean_and_removes_the_socket(
-    worker: Worker, manager: BlockManager, memory: EngineMemory
+    worker: OffloadWorkerProcess, manager: WorkerDriver, memory: EngineMemory
 ) -> None:
     await manager.attach(worker.folder.socket)
     await manager.map(memory)
@@ -301,13 +161,13 @@ async def test_an_orderly_stop_marks_the_slab_clean_and_removes_the_socket(
     assert int.from_bytes(newest[12:16], "little") & 1
 
 
-async def test_a_full_disk_costs_the_disk_tier_only(manager: BlockManager, memory: EngineMemory, folder: Path) -> None:
+async def test_a_full_disk_costs_the_disk_tier_only(manager: WorkerDriver, memory: EngineMemory, folder: Path) -> None:
     async with AsyncExitStack() as stack:
         shm = os.statvfs("/dev/shm")
         too_much = shm.f_blocks * shm.f_frsize + (1 << 30)
         slabs = Path(tempfile.mkdtemp(prefix="by-ow-", dir="/dev/shm"))
         stack.callback(shutil.rmtree, slabs)
-        worker = Worker(node_settings(folder, G3Section(capacity=ByteSize(too_much), folder=slabs)))
+        worker = OffloadWorkerProcess(node_settings(folder, G3Section(capacity=ByteSize(too_much), folder=slabs)))
         worker.start()
         stack.callback(worker.kill)
         attached = await manager.attach(worker.folder.socket)
@@ -323,9 +183,9 @@ async def test_a_full_disk_costs_the_disk_tier_only(manager: BlockManager, memor
 
 
 async def test_the_mover_chosen_for_this_machine_moves_blocks_and_ends_in_order(
-    manager: BlockManager, memory: EngineMemory, folder: Path
+    manager: WorkerDriver, memory: EngineMemory, folder: Path
 ) -> None:
-    worker = Worker(node_settings(folder, G3Section(capacity=ByteSize(SLOTS * SIZE))))
+    worker = OffloadWorkerProcess(node_settings(folder, G3Section(capacity=ByteSize(SLOTS * SIZE))))
     worker.start()
     try:
         attached = await manager.attach(worker.folder.socket)
