@@ -91,7 +91,7 @@ async def killed_in_mid_store(worker: OffloadWorkerProcess, manager: WorkerDrive
 
 def compare(ledger: Ledger, records: list[InventoryRecord]) -> list[InventoryRecord]:
     """Every reported block is there, or was replaced in order by a later store; returns all blocks."""
-    found = {record.block: record for record in records}
+    found: dict[int, InventoryRecord] = {record.block: record for record in records}
     for slot, (turn, digest) in ledger.durable.items():
         record = found[slot]
         if (slot, turn + 1) in ledger.told and record.generation == turn + 1:

@@ -149,7 +149,8 @@ class WorkerDriver:
         """Submit a job, wait for its result, acknowledge it."""
         self._seq += 1
         seq = self._seq
-        done = self._open[seq] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[JobResult] = asyncio.get_running_loop().create_future()
+        self._open[seq] = done
         job = transfer_job(
             kind, moves, payload_bytes=self._block_bytes, seq=seq, worker_epoch=self._worker_epoch, mapping=MAPPING
         )
