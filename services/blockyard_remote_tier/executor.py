@@ -63,7 +63,7 @@ class RemoteExecutor:
 
     async def run(self, job: Job, control: JobControl) -> Sequence[ItemStatus]:
         """Execute a put or get job."""
-        deadline = asyncio.get_running_loop().time() + job.ttl_ms / 1_000
+        deadline = asyncio.get_running_loop().time() + control.remaining_seconds
         with self._arenas.borrowed() as arena:
             if job.payload_bytes > arena.payload_bytes:
                 raise RequestError("the payload is longer than a slot of the arena", payload_bytes=job.payload_bytes)

@@ -1,9 +1,11 @@
-"""What a failed request means for the blocks that needed it.
+"""What a failed request means for the blocks that needed it, and how loudly it is told.
 
 Only an answer of the server says *not found*. Everything that failed on the way leaves the blocks unknown, so that
 nobody drops what may be there.
-Threading: pure function.
+Threading: one event loop.
 """
+
+from typing import Final
 
 from blockyard.core.errors import (
     BlockyardError,
@@ -13,7 +15,10 @@ from blockyard.core.errors import (
     ObjectNotFoundError,
     UnavailableError,
 )
-from blockyard.core.vocabulary import ItemStatus
+from blockyard.core.vocabulary import ItemStatus, PackId
+from blockyard.runtime.logs import get_logger
+
+_log: Final = get_logger(__name__)
 
 
 def status_of(error: BlockyardError) -> ItemStatus:
@@ -31,3 +36,9 @@ def status_of(error: BlockyardError) -> ItemStatus:
             return ItemStatus.UNKNOWN
         case _:
             return ItemStatus.IO_ERROR
+
+
+def log_failure(what: str, pack: PackId, error: BlockyardError) -> None:
+    """Tell that a pack was not moved; quietly where the store is away, which is told once when it is noticed."""
+    log = _log.debug if isinstance(error, UnavailableError) else _log.warning
+    log(what, pack=pack.hex(), reason=str(error))

@@ -6,7 +6,8 @@ Threading: one event loop.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Final
@@ -62,29 +63,40 @@ class IndexRepair:
             UnavailableError: store or index did not answer, or the lease was lost; the index stays incomplete.
         """
         report = RepairReport()
-        async for batch in self._batches():
-            if not await self._index.renew_build(index_id, builder, LEASE_SECONDS):
-                raise UnavailableError("another process took over the building of the index")
-            headers = await asyncio.gather(*(self._header(entry) for entry in batch))
-            found = [header for header in headers if isinstance(header, PackHeader)]
-            for header in found:
-                await self._write(header)
-            report = RepairReport(
-                report.packs + len(found),
-                report.blocks + sum(header.blocks for header in found),
-                report.foreign + headers.count(_Skipped.FOREIGN),
-            )
+        async with aclosing(self._batches()) as batches:
+            async for batch in batches:
+                if not await self._index.renew_build(index_id, builder, LEASE_SECONDS):
+                    raise UnavailableError("the lease for building the index was lost")
+                headers = await self._headers(batch)
+                found = [header for header in headers if isinstance(header, PackHeader)]
+                for header in found:
+                    await self._write(header)
+                report = RepairReport(
+                    report.packs + len(found),
+                    report.blocks + sum(header.blocks for header in found),
+                    report.foreign + headers.count(_Skipped.FOREIGN),
+                )
         return report
 
-    async def _batches(self) -> AsyncIterator[list[ListedObject]]:
+    async def _batches(self) -> AsyncGenerator[list[ListedObject], None]:
         batch: list[ListedObject] = []
-        async for entry in self._admin.list_objects(packs_prefix(self._prefix)):
-            batch.append(entry)
-            if len(batch) == _BATCH_PACKS:
-                yield batch
-                batch = []
+        async with aclosing(self._admin.list_objects(packs_prefix(self._prefix))) as listing:
+            async for entry in listing:
+                batch.append(entry)
+                if len(batch) == _BATCH_PACKS:
+                    yield batch
+                    batch = []
         if batch:
             yield batch
+
+    async def _headers(self, batch: Sequence[ListedObject]) -> list[PackHeader | _Skipped]:
+        headers: list[PackHeader | _Skipped] = []
+        # Where one fails the others end, too, before this returns: no request outlives the repair.
+        for answer in await asyncio.gather(*(self._header(entry) for entry in batch), return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            headers.append(answer)
+        return headers
 
     async def _header(self, entry: ListedObject) -> PackHeader | _Skipped:
         try:

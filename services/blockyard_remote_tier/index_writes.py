@@ -5,6 +5,7 @@ write is dropped and counted. Order is kept: while one write waits, later ones w
 Threading: one event loop.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,12 +74,13 @@ class IndexWrites:
         """Writes that wait, not counting touches."""
         return len(self._waiting)
 
-    async def write(self, write: IndexWrite) -> bool:
-        """Make a write now, after those that wait; False where it waits too."""
+    async def write(self, write: IndexWrite, deadline: float) -> bool:
+        """Make a write now, after those that wait; False where it waits too, also past ``deadline`` (loop time)."""
         if not self._waiting:
             try:
-                await write.write(self._index)
-            except UnavailableError as error:
+                async with asyncio.timeout_at(deadline):
+                    await write.write(self._index)
+            except (UnavailableError, TimeoutError) as error:
                 _log.warning("index write waits", reason=str(error))
             else:
                 return True

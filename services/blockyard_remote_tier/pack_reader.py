@@ -31,7 +31,7 @@ from blockyard.tiers.g4_packs import (
 from blockyard.tiers.header import HEADER_BYTES, SlotHeader
 from blockyard.tiers.object_store import ObjectStore
 from blockyard_remote_tier.arena_lease import CopyThread
-from blockyard_remote_tier.failures import status_of
+from blockyard_remote_tier.failures import log_failure, status_of
 from blockyard_remote_tier.index_writes import DropLocators, IndexWrites
 from blockyard_remote_tier.job_items import PackItem, PackWork
 from blockyard_remote_tier.open_store import OpenStore
@@ -106,15 +106,26 @@ class PackReader:
 
     async def _get_pack(self, reading: _Reading, deadline: float) -> None:
         waiting: list[PackItem] = list(reading.work.items)
-        async with self._bodies:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._bodies.acquire()
+        except TimeoutError:
+            reading.settle(waiting, ItemStatus.TIMEOUT)
+            return
+        try:
             for _ in range(_READINGS):
                 await self._read(reading, waiting, deadline)
                 waiting = reading.with_status(ItemStatus.CORRUPT)
                 if not waiting:
                     break
-        await self._report_false(reading)
+        finally:
+            self._bodies.release()
+        await self._report_false(reading, deadline)
 
     async def _read(self, reading: _Reading, items: Sequence[PackItem], deadline: float) -> None:
+        if reading.control.cancelled:
+            reading.settle(items, ItemStatus.SKIPPED)
+            return
         work = reading.work
         first = min(item.index for item in items)
         start = record_offset(first, work.stride_bytes)
@@ -132,7 +143,7 @@ class PackReader:
             _log.warning("pack not found", pack=work.pack.hex(), believed=reading.gone, reason=str(error))
         except BlockyardError as error:
             reading.settle(items, status_of(error))
-            _log.warning("pack not read", pack=work.pack.hex(), reason=str(error))
+            log_failure("pack not read", work.pack, error)
         else:
             data = np.frombuffer(found.data, np.uint8)
             await self._copies.run(lambda: self._place(reading, items, data, start))
@@ -193,7 +204,7 @@ class PackReader:
         )
 
     # --- what proved false -------------------------------------------------------------------------------------------
-    async def _report_false(self, reading: _Reading) -> None:
+    async def _report_false(self, reading: _Reading, deadline: float) -> None:
         work = reading.work
         damaged = reading.with_status(ItemStatus.CORRUPT)
         absent = reading.with_status(ItemStatus.NOT_FOUND)
@@ -203,17 +214,18 @@ class PackReader:
             self._metrics.checksum_failures.labels(Tier.G4.label).inc(len(damaged))
             _log.error("pack is damaged", pack=work.pack.hex(), blocks=len(damaged))
             self._register.condemn(work.pack)
-            keys |= await self._keys_in_header(work)
+            keys |= await self._keys_in_header(work, deadline)
         if damaged or reading.gone:
             keys |= self._register.forget(work.pack)
         if keys:
-            await self._writes.write(DropLocators(work.identity, work.pack, tuple(sorted(keys))))
+            await self._writes.write(DropLocators(work.identity, work.pack, tuple(sorted(keys))), deadline)
 
-    async def _keys_in_header(self, work: PackWork) -> set[ContentKey]:
+    async def _keys_in_header(self, work: PackWork, deadline: float) -> set[ContentKey]:
         try:
-            found = await self._store.get_range(work.address.key(self._opened.prefix), 0, PACK_HEADER_BYTES)
+            async with asyncio.timeout_at(deadline):
+                found = await self._store.get_range(work.address.key(self._opened.prefix), 0, PACK_HEADER_BYTES)
             header = decode_pack_header(found.data)
-        except BlockyardError:
+        except (BlockyardError, TimeoutError):
             # The locators that are not known here are dropped by whoever reads them.
             return set()
         return set(header.content_keys()) if header.pack == work.pack else set()

@@ -26,7 +26,6 @@ from blockyard.core.errors import BlockyardError, CorruptBlockError, ObjectNotFo
 from blockyard.core.vocabulary import BlockId, Epoch, ItemStatus, Tier
 from blockyard.runtime.backoff import Backoff
 from blockyard.runtime.job_executor import JobControl
-from blockyard.runtime.logs import get_logger
 from blockyard.runtime.telemetry import Metrics
 from blockyard.tiers.arena import Arena
 from blockyard.tiers.checksum import ByteArray, copy_and_hash
@@ -35,7 +34,7 @@ from blockyard.tiers.header import HEADER_BYTES, NO_FILE, ChecksumKind, HeaderVe
 from blockyard.tiers.index_value import Locator
 from blockyard.tiers.object_store import ObjectStore, PutOutcome
 from blockyard_remote_tier.arena_lease import CopyThread
-from blockyard_remote_tier.failures import status_of
+from blockyard_remote_tier.failures import log_failure, status_of
 from blockyard_remote_tier.index_writes import IndexWrites, SetLocators
 from blockyard_remote_tier.job_items import PackItem, PackWork
 from blockyard_remote_tier.pack_register import PackRegister
@@ -44,7 +43,6 @@ _PUT_ROUNDS: Final = 6
 """Rounds of put, look and replace before somebody else's writing is left alone."""
 _FIRST_PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 0.5
-_log: Final = get_logger(__name__)
 
 
 @unique
@@ -116,9 +114,9 @@ class PackWriter:
         except TimeoutError:
             return [ItemStatus.TIMEOUT] * len(status)
         except BlockyardError as error:
-            _log.warning("pack not stored", pack=work.pack.hex(), reason=str(error))
+            log_failure("pack not stored", work.pack, error)
             return [status_of(error)] * len(status)
-        await self._announce(work, control)
+        await self._announce(work, plan, control)
         return status
 
     def _header(self, work: PackWork, plan: PutPlan) -> PackHeader:
@@ -205,11 +203,11 @@ class PackWriter:
         sound = found.facts.object_bytes == header.object_bytes and not self._register.is_damaged(header.pack)
         return _Present.SAME if same and sound else _Present.WRONG, found.facts.etag
 
-    async def _announce(self, work: PackWork, control: JobControl) -> None:
+    async def _announce(self, work: PackWork, plan: PutPlan, control: JobControl) -> None:
         entries = tuple(
             (item.key, Locator(work.pack, item.index, work.blocks, work.stride_bytes)) for item in work.items
         )
         self._register.absolve(work.pack)
         self._register.learn(work.pack, (key for key, _ in entries))
-        if not await self._writes.write(SetLocators(work.identity, entries)):
+        if not await self._writes.write(SetLocators(work.identity, entries), plan.deadline):
             control.index_is_pending()

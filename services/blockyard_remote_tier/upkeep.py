@@ -22,7 +22,7 @@ from blockyard.runtime.backoff import Backoff
 from blockyard.runtime.http import Health
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.telemetry import Metrics
-from blockyard.tiers.prefix_index import IndexState, PrefixIndex
+from blockyard.tiers.prefix_index import IndexMeta, IndexState, PrefixIndex
 from blockyard.tiers.store_marker import StoreMarker
 from blockyard_remote_tier.index_repair import LEASE_SECONDS, IndexRepair
 from blockyard_remote_tier.index_writes import IndexWrites
@@ -58,6 +58,7 @@ class Upkeep:
         self._attached = attached
         self._checks = (self._check_attached, self._check_store, self._check_index)
         self._poked = tuple(asyncio.Event() for _ in self._checks)
+        self._holding: dict[str, bool] = {}
         self._builder = secrets.token_bytes(16)
         for check in ("redis", "s3", "attached"):
             health.set(check, False, "not asked yet")
@@ -92,9 +93,7 @@ class Upkeep:
                     await poked.wait()
 
     async def _check_attached(self) -> bool:
-        attached = self._attached()
-        self._health.set("attached", attached, "" if attached else "no block-manager has attached")
-        return attached
+        return self._show("attached", "" if self._attached() else "no block-manager has attached")
 
     async def _check_store(self) -> bool:
         known = self._opened.marker is not None
@@ -110,41 +109,57 @@ class Upkeep:
         if not known and self._opened.marker is not None:
             # The index waited for it.
             self.poke()
-        return self._report("s3", detail, answered)
+        return self._report("s3", detail, answered=answered)
 
     async def _check_index(self) -> bool:
-        answered = True
         try:
-            detail = await self._care_for_index(self._opened.marker)
+            meta = await self._index.meta()
+        except UnavailableError as error:
+            return self._report("redis", str(error), answered=False)
+        try:
+            detail = await self._care_for_index(meta, self._opened.marker)
             if not detail:
                 await self._writes.flush()
         except BlockyardError as error:
-            detail, answered = str(error), not isinstance(error, UnavailableError)
-        return self._report("redis", detail, answered)
+            detail = str(error)
+        return self._report("redis", detail, answered=True)
 
-    async def _care_for_index(self, marker: StoreMarker | None) -> str:
+    async def _care_for_index(self, meta: IndexMeta, marker: StoreMarker | None) -> str:
         """What is wrong with the index; empty where nothing is."""
-        meta = await self._index.meta()
         if meta.state is IndexState.FOREIGN:
             return "the index was written by another version of Blockyard"
         if marker is None:
             return "" if meta.state is IndexState.READY else "the index waits for the object store"
         if meta.state is IndexState.ABSENT:
-            await self._rebuild(marker)
-            return ""
+            return await self._rebuild(marker)
         if meta.index_id != marker.store_id:
             return "the index describes another object store: use another database, or empty this one"
         return "" if meta.state is IndexState.READY else "the index is being rebuilt"
 
-    async def _rebuild(self, marker: StoreMarker) -> None:
+    async def _rebuild(self, marker: StoreMarker) -> str:
+        """What prevented it; empty where the index is complete."""
         if not await self._index.begin_build(marker.store_id, self._builder, LEASE_SECONDS):
-            raise UnavailableError("another process rebuilds the index")
+            return "another process rebuilds the index"
+        # It may take long, and what was said before no longer holds.
+        self._report("redis", "the index is being rebuilt", answered=True)
         report = await self._repair.run(marker.store_id, self._builder)
         if not await self._index.finish_build(marker.store_id, self._builder):
-            raise UnavailableError("another process took over the building of the index")
+            return "the lease for building the index was lost"
         _log.info("index rebuilt from the store", packs=report.packs, blocks=report.blocks, foreign=report.foreign)
+        return ""
 
-    def _report(self, server: str, detail: str, answered: bool) -> bool:
-        self._health.set(server, not detail, detail)
+    def _report(self, server: str, detail: str, *, answered: bool) -> bool:
         self._metrics.dependency_up.labels(server).set(answered)
-        return not detail
+        return self._show(server, detail)
+
+    def _show(self, check: str, detail: str) -> bool:
+        """Set a check, which holds where ``detail`` is empty; a line in the log where that changed."""
+        holds = not detail
+        self._health.set(check, holds, detail)
+        if self._holding.get(check) is not holds:
+            self._holding[check] = holds
+            if holds:
+                _log.info("check holds", check=check)
+            else:
+                _log.warning("check fails", check=check, reason=detail)
+        return holds

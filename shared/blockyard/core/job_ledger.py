@@ -237,6 +237,11 @@ class JobLedger(Generic[Payload]):
         entry = self._entries.get(job)
         return entry is None or entry.cancelled or job.epoch != self._epoch
 
+    def remaining_seconds(self, job: JobId, now: float) -> float:
+        """Time that a job has left, counted from its receipt; zero or less once its deadline has passed."""
+        entry = self._entries.get(job)
+        return 0.0 if entry is None else entry.deadline - now
+
     def finish(self, job: JobId, status: bytes, *, index_pending: bool = False) -> JobOutcome:
         """A running job has ended: every write it issued has landed or failed.
 

@@ -30,6 +30,11 @@ class LedgerControl:
         """True where nothing more of the job should be issued."""
         return self._ledger.cancelled(self._job)
 
+    @property
+    def remaining_seconds(self) -> float:
+        """Time until the deadline of the job; see ``JobControl``."""
+        return self._ledger.remaining_seconds(self._job, self._clock.monotonic())
+
     def may_issue(self, item: int, header: Generation | None = None) -> ItemStatus:
         """Last check before the I/O of one item; see ``JobControl``."""
         granted = self._generations[item] if self._generations else None

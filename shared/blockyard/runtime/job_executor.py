@@ -44,6 +44,11 @@ class JobControl(Protocol):
         """True where nothing more should be issued; what has been issued goes on to its end."""
         ...
 
+    @property
+    def remaining_seconds(self) -> float:
+        """Time until the job's deadline, which counts from its receipt, not its start; zero or less once it is over."""
+        ...
+
     def may_issue(self, item: int, header: Generation | None = None) -> ItemStatus:
         """Last check, immediately before the I/O of one item.
 

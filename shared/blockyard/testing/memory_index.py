@@ -1,8 +1,9 @@
-"""A prefix index in memory, with the faults of a real server: away, emptied, expired.
+"""A prefix index in memory, with the faults of a real server: away, silent, emptied, expired.
 
 Threading: one event loop.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,9 @@ class MemoryIndex:
         """Start empty: without meta."""
         self.down = False
         """While set, every call fails."""
+        self.gate = asyncio.Event()
+        """While cleared, calls that arrive wait for it."""
+        self.gate.set()
         self.calls: list[str] = []
         self._clock = clock
         self._ttl_seconds = entry_ttl_seconds
@@ -54,13 +58,13 @@ class MemoryIndex:
     # --- PrefixIndex ------------------------------------------------------------------------------------------------
     async def find(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> IndexAnswer:
         """Look up ``keys`` in one round trip."""
-        self._arrive("find")
+        await self._arrive("find")
         entries = (self._live(identity, key) for key in keys)
         return IndexAnswer(tuple(entry.locator if entry else None for entry in entries), self._current_meta())
 
     async def set_locators(self, identity: IdentityDigest, entries: Sequence[tuple[ContentKey, Locator]]) -> None:
         """Write locators; one that points into a longer pack stays."""
-        self._arrive("set_locators")
+        await self._arrive("set_locators")
         for key, locator in entries:
             held = self._live(identity, key)
             kept = held.locator if held is not None and held.locator.blocks > locator.blocks else locator
@@ -68,7 +72,7 @@ class MemoryIndex:
 
     async def drop_locators(self, identity: IdentityDigest, pack: PackId, keys: Sequence[ContentKey]) -> int:
         """Clear those locators of ``keys`` that point into ``pack``; answers how many did."""
-        self._arrive("drop_locators")
+        await self._arrive("drop_locators")
         held = [key for key in keys if (entry := self._live(identity, key)) and entry.locator.pack == pack]
         for key in held:
             del self._entries[_key(identity, key)]
@@ -76,19 +80,19 @@ class MemoryIndex:
 
     async def touch(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> None:
         """Note that these entries are in use; absent ones stay absent."""
-        self._arrive("touch")
+        await self._arrive("touch")
         for key in keys:
             if (entry := self._live(identity, key)) is not None:
                 entry.expires = self._clock.monotonic() + self._ttl_seconds
 
     async def meta(self) -> IndexMeta:
         """State of the index."""
-        self._arrive("meta")
+        await self._arrive("meta")
         return self._current_meta()
 
     async def begin_build(self, index_id: bytes, builder: bytes, lease_seconds: float) -> bool:
         """Become the one who fills an absent index; False where it is not absent."""
-        self._arrive("begin_build")
+        await self._arrive("begin_build")
         if self._current_meta().state is not IndexState.ABSENT:
             return False
         self._meta = IndexMeta(IndexState.BUILDING, index_id)
@@ -98,7 +102,7 @@ class MemoryIndex:
 
     async def renew_build(self, index_id: bytes, builder: bytes, lease_seconds: float) -> bool:
         """Stay the builder; False where the lease ended or another one builds."""
-        self._arrive("renew_build")
+        await self._arrive("renew_build")
         if not self._builds(index_id, builder):
             return False
         self._lease_end = self._clock.monotonic() + lease_seconds
@@ -106,7 +110,7 @@ class MemoryIndex:
 
     async def finish_build(self, index_id: bytes, builder: bytes) -> bool:
         """Declare the index complete; False where this builder's lease had ended."""
-        self._arrive("finish_build")
+        await self._arrive("finish_build")
         if not self._builds(index_id, builder):
             return False
         self._meta = IndexMeta(IndexState.READY, index_id)
@@ -117,8 +121,9 @@ class MemoryIndex:
         self.calls.append("close")
 
     # --- inside -----------------------------------------------------------------------------------------------------
-    def _arrive(self, verb: str) -> None:
+    async def _arrive(self, verb: str) -> None:
         self.calls.append(verb)
+        await self.gate.wait()
         if self.down:
             raise UnavailableError("the index is away", server="memory")
 

@@ -102,6 +102,13 @@ class ScriptedControl:
     forbidden: set[int] = field(default_factory=set)
     cancelled: bool = False
     asked: list[int] = field(default_factory=list)
+    waited_seconds: float = 0.0
+    """How long the job waited before it was started."""
+
+    @property
+    def remaining_seconds(self) -> float:
+        """What the wait before the start left of the job's time."""
+        return self.job.ttl_ms / 1_000 - self.waited_seconds
 
     def may_issue(self, item: int, header: Generation | None = None) -> ItemStatus:
         """OK, or SKIPPED where the script or the generation forbids the item."""

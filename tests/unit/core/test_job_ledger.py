@@ -262,6 +262,17 @@ def test_ended_job_issues_nothing(ledger: JobLedger[str], clock: FakeClock) -> N
     assert ledger.may_issue(job, Generation(2), Generation(1), clock.monotonic()) is ItemStatus.SKIPPED
 
 
+def test_the_time_of_a_job_counts_from_its_receipt(ledger: JobLedger[str], clock: FakeClock) -> None:
+    ledger.submit(ticket(1, ttl_ms=1_000), 1)
+    clock.advance(0.4)
+    started = ledger.start()
+    assert started is not None
+    assert ledger.remaining_seconds(started.job, clock.monotonic()) == pytest.approx(0.6)
+    clock.advance(1)
+    assert ledger.remaining_seconds(started.job, clock.monotonic()) < 0
+    assert ledger.remaining_seconds(JobId(LIFE, JobSeq(9)), clock.monotonic()) == 0
+
+
 # --- results ------------------------------------------------------------------------------------------------------
 def test_results_are_repeated_until_acknowledged(ledger: JobLedger[str], clock: FakeClock) -> None:
     job = run(ledger, 1)

@@ -65,13 +65,14 @@ async def make_node() -> AsyncIterator[MakeNode]:
         *,
         skip_verification: bool = False,
         target_bytes: int = GEOMETRY.target_bytes,
+        max_requests: int = 8,
     ) -> Node:
         store = MemoryStore() if store is None else store
         index = MemoryIndex(clock) if index is None else index
         health, metrics = Health(), Metrics("test")
         tier = RemoteTier(
             NodeSettings(
-                g4=G4Section.model_validate({"target_bytes": target_bytes}),
+                g4=G4Section.model_validate({"target_bytes": target_bytes, "max_requests": max_requests}),
                 unsafe=UnsafeSection(skip_verification=skip_verification),
             ),
             RemotePorts(store=store, admin=store, index=index),

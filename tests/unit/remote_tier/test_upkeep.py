@@ -6,15 +6,21 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
-from blockyard.core.errors import UnavailableError
+from blockyard.core.errors import AccessDeniedError, UnavailableError
 from blockyard.core.vocabulary import Availability
 from blockyard.testing.blocks import chain
-from blockyard.testing.rpc_peer import until
+from blockyard.testing.rpc_peer import turns, until
+from blockyard.tiers.bucket_admin import ListedObject
 from blockyard.tiers.prefix_index import IndexMeta, IndexState
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from tests.unit.remote_tier.conftest import MakeNode, Node
+
+    from blockyard.tiers.object_store import ObjectSlice
 
 HIT, MISS = Availability.G4, Availability.MISS
 RUN = chain("prompt", 8)
@@ -72,9 +78,24 @@ async def test_an_index_of_another_version_is_not_used_and_left_alone(node: Node
 
 
 async def test_two_nodes_do_not_rebuild_at_once(node: Node, make_node: MakeNode) -> None:
-    node.index.force_meta(IndexMeta(IndexState.BUILDING, node.tier.opened.marker.store_id))  # type: ignore[union-attr]
+    marker = node.tier.opened.marker
+    assert marker is not None
+    node.index.force_meta(IndexMeta(IndexState.BUILDING, marker.store_id))
     assert not await node.tier.upkeep.round()
     assert "being rebuilt" in node.check("redis")[1]
+
+
+async def test_losing_the_race_to_rebuild_is_no_outage_of_the_index(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def taken(*_: object) -> bool:
+        return False
+
+    node.index.lose_everything()
+    monkeypatch.setattr(node.index, "begin_build", taken)
+    assert not await node.tier.upkeep.round()
+    assert "another process" in node.check("redis")[1]
+    assert node.metrics.registry.get_sample_value("blockyard_dependency_up", {"name": "redis"}) == 1
 
 
 # --- rebuilding -----------------------------------------------------------------------------------------------------
@@ -85,6 +106,56 @@ async def test_a_rebuilt_index_finds_every_pack_and_prefers_the_longer_one(node:
     node.index.lose_everything()
     assert await node.tier.upkeep.round()
     assert (await node.bench.find(RUN)).locators == before
+
+
+async def test_while_the_index_is_rebuilt_the_check_says_so(node: Node) -> None:
+    await node.bench.put(RUN)
+    node.index.lose_everything()
+    node.store.gate.clear()
+    rebuilding = asyncio.create_task(node.tier.upkeep.round())
+    await until(lambda: node.check("redis") == (False, "the index is being rebuilt"))
+    node.store.gate.set()
+    assert await rebuilding
+    assert node.check("redis") == (True, "")
+
+
+async def test_a_rebuild_that_fails_leaves_no_request_behind(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    await node.bench.put(RUN)
+    node.index.lose_everything()
+    answering, ended = node.store.get_range, list[str]()
+
+    async def one_denied(key: str, start: int, stop: int) -> ObjectSlice:
+        if key == node.bench.key(FIRST_PACK):
+            raise AccessDeniedError("no")
+        if key == node.bench.key(RUN.key(7)):
+            await turns(100)
+            ended.append(key)
+        return await answering(key, start, stop)
+
+    monkeypatch.setattr(node.store, "get_range", one_denied)
+    assert not await node.tier.upkeep.round()
+    assert ended == [node.bench.key(RUN.key(7))]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_rebuild_that_stops_closes_its_listing(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[bool] = []
+
+    async def listing(prefix: str) -> AsyncGenerator[ListedObject, None]:
+        try:
+            while True:
+                yield ListedObject(f"{prefix}none", 1)
+        finally:
+            closed.append(True)
+
+    async def lost(*_: object) -> bool:
+        return False
+
+    node.index.lose_everything()
+    monkeypatch.setattr(node.store, "list_objects", listing)
+    monkeypatch.setattr(node.index, "renew_build", lost)
+    assert not await node.tier.upkeep.round()
+    assert closed == [True]
 
 
 async def test_what_is_no_pack_is_left_alone(node: Node) -> None:
@@ -146,6 +217,20 @@ async def test_order_of_writes_is_kept_while_some_wait(node: Node) -> None:
     assert (await node.bench.put(RUN, first_slot=20)).pending
     assert await node.tier.upkeep.round()
     assert (await node.bench.find(RUN)).availability == [HIT] * 8
+
+
+# --- the log --------------------------------------------------------------------------------------------------------
+async def test_a_change_of_a_check_is_one_line_and_no_change_is_none(node: Node) -> None:
+    with capture_logs() as lines:
+        for down in (None, UnavailableError("gone"), UnavailableError("late"), UnavailableError("gone"), None, None):
+            node.store.down = down
+            node.clock.advance(10)
+            await node.tier.upkeep.round()
+    assert [(line["event"], line["check"], line["log_level"]) for line in lines] == [
+        ("check fails", "s3", "warning"),
+        ("check holds", "s3", "info"),
+    ]
+    assert "gone" in lines[0]["reason"]
 
 
 # --- the loop -------------------------------------------------------------------------------------------------------
