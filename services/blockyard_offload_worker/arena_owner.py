@@ -16,7 +16,7 @@ from blockyard.core.errors import ForeignFileError, LayoutMismatchError, NotRead
 from blockyard.core.vocabulary import Epoch
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.settings import NodeSettings
-from blockyard.tiers.arena import Arena, page_multiple
+from blockyard.tiers.arena import Arena, check_sizes, page_multiple
 from blockyard.wire.worker_channel import ArenaInfo
 
 _log: Final = get_logger(__name__)
@@ -41,9 +41,14 @@ class ArenaPlan:
 
     @classmethod
     def of(cls, settings: NodeSettings) -> "ArenaPlan":
-        """Plan of a node: as many blocks as fit the capacity of G2, at least one."""
+        """Plan of a node: as many blocks as fit the capacity of G2, at least one.
+
+        Raises:
+            ConfigurationError: no arena can have this size; said at the start instead of at every attach.
+        """
         payload_bytes = int(settings.node.block_bytes)
         slots = max(1, int(settings.g2.capacity) // page_multiple(payload_bytes))
+        check_sizes("g2.capacity", slots, payload_bytes)
         return cls(slots, payload_bytes, verify=not settings.unsafe.skip_verification)
 
 

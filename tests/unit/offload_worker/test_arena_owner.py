@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ByteSize
 
-from blockyard.core.errors import NotReadyError
+from blockyard.core.errors import ConfigurationError, NotReadyError
 from blockyard.core.vocabulary import Epoch
 from blockyard.runtime.settings import G2Section, NodeSection, NodeSettings, UnsafeSection
 from blockyard.tiers.arena import Arena
@@ -74,6 +74,14 @@ def test_the_plan_fills_the_capacity_with_whole_blocks() -> None:
         unsafe=UnsafeSection(),
     )
     assert ArenaPlan.of(settings) == ArenaPlan(3, SIZE, verify=True)
+
+
+def test_a_capacity_that_no_arena_can_have_is_refused_at_the_start() -> None:
+    settings = NodeSettings(
+        node=NodeSection(block_bytes=ByteSize(4_096)), g2=G2Section(capacity=ByteSize((1 << 31) * 4_096))
+    )
+    with pytest.raises(ConfigurationError, match=r"g2\.capacity"):
+        ArenaPlan.of(settings)
 
 
 def test_only_the_unsafe_setting_switches_checks_off() -> None:
