@@ -18,6 +18,7 @@ from blockyard.core.vocabulary import Tier
 from blockyard_block_manager.disk_writer import DiskWriter
 from blockyard_block_manager.job_desk import JobDesk
 from blockyard_block_manager.node_tables import LOCAL_TIERS, NodeTables
+from blockyard_block_manager.recovery import Recovery
 from blockyard_block_manager.slot_freer import FreeTicket, SlotFreer
 
 
@@ -58,8 +59,11 @@ class ClearOperation:
 class Clearing:
     """All clears under way."""
 
-    def __init__(self, tables: NodeTables, desk: JobDesk, freer: SlotFreer, disk: DiskWriter) -> None:
+    def __init__(
+        self, tables: NodeTables, desk: JobDesk, freer: SlotFreer, disk: DiskWriter, recovery: Recovery
+    ) -> None:
         """Clear ``tables``."""
+        self._recovery = recovery
         self._tables = tables
         self._desk = desk
         self._freer = freer
@@ -82,10 +86,11 @@ class Clearing:
         ticket = self._freer.open_ticket(tier)
         dropped = self._disk.clear() if tier is Tier.G3 else 0
         dropped += self._desk.drop_queued(tier)
+        self._recovery.doom(tier)
         report = self._tables.clear(tier)
         operation = ClearOperation(tier, len(report.doomed), report.pinned, report.in_flight, dropped, ticket, on_done)
         self._open.append(operation)
-        self._freer.free(tier, report.doomed, ticket)
+        self._freer.free(tier, report.doomed, counted=True)
         if tier is Tier.G2:
             self._freer.free_stale(self._tables.stale_headers(), ticket)
         return operation

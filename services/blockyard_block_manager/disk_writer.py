@@ -108,9 +108,7 @@ class DiskWriter:
         wanted = min(reserve, len(self._queue), pool.capacity)
         short = wanted - pool.free - self._freer.pending(Tier.G3)
         if short > 0 and pool.inactive:
-            evicted = self._tables.evict(Tier.G3, short)
-            self._metrics.evicted(Tier.G3, len(evicted))
-            self._freer.free(Tier.G3, evicted)
+            self._freer.free(Tier.G3, self._tables.evict(Tier.G3, short))
 
     def _next_batch(self, limit: int) -> tuple[BlockScope, list[BlockName]]:
         """Blocks of one scope from the head of the queue that are still to be copied; perhaps none."""

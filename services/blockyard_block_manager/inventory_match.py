@@ -12,9 +12,19 @@ from dataclasses import dataclass
 from blockyard.core.block_facts import BlockFacts
 from blockyard.core.handles import DoomedBlocks, MutableBlocks
 from blockyard.core.states import RowState
-from blockyard.core.vocabulary import Epoch, Tier
+from blockyard.core.vocabulary import BlockId, Epoch, Tier
 from blockyard.tiers.header import HeaderState, InventoryRecord
 from blockyard_block_manager.node_tables import NodeTables
+
+
+@dataclass(slots=True, eq=False)
+class QuarantinedSlots:
+    """Slots that a job of an earlier life of the block-manager may have written; compared by identity."""
+
+    tier: Tier
+    blocks: MutableBlocks
+    doomed: bool = False
+    """The tier was cleared since: whatever lies in these slots is not kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +33,8 @@ class Listing:
 
     Attributes:
         worker_epoch: life of the worker that lists.
-        full: this life was not compared yet: what it does not list is gone.
+        full: what is not listed is gone: this life of the worker was not compared yet, or the arena was unsure.
+        settles_arena: nobody of an earlier life could write the arena any more when it began.
         first: no life was compared yet.
         registered: what the tables held before the first page, per tier.
         quarantined: slots that this listing decides about.
@@ -32,8 +43,9 @@ class Listing:
     worker_epoch: Epoch | None
     full: bool
     first: bool
+    settles_arena: bool
     registered: Mapping[Tier, Sequence[BlockFacts]]
-    quarantined: Mapping[Tier, Sequence[MutableBlocks]]
+    quarantined: Sequence[QuarantinedSlots]
 
 
 def match_inventory(
@@ -43,23 +55,40 @@ def match_inventory(
     freed: list[DoomedBlocks] = []
     if listing.full:
         freed += tables.drop(tier, _unlisted(listing.registered[tier], records))
-    decided = {slot for blocks in listing.quarantined[tier] for slot in blocks.ids}
-    for blocks in listing.quarantined[tier]:
-        blocks.release()
+    decided, doomed = _release(listing, tier)
     pool = tables.pool(tier)
     found: list[InventoryRecord] = []
+    rejected: list[InventoryRecord] = []
     for record in records:
-        if not 0 <= record.block < pool.capacity or pool.state(record.block) is not RowState.FREE:
+        if not 0 <= record.block < pool.capacity:
+            continue
+        if pool.state(record.block) is not RowState.FREE:
+            tables.header_seen(tier, record)
             continue
         if not listing.full and record.block not in decided:
             continue
         current = listing.first or record.block in decided or record.generation >= pool.generation(record.block)
-        if record.state is HeaderState.READY and record.payload_bytes == block_bytes and current:
-            found.append(record)
-        else:
+        if record.state is not HeaderState.READY or record.payload_bytes != block_bytes or not current:
             pool.set_generation(record.block, record.generation)
+        elif record.block in doomed:
+            rejected.append(record)
+        else:
+            found.append(record)
     freed.append(tables.adopt(tier, found))
+    freed.extend(tables.reject(tier, rejected))
     return freed
+
+
+def _release(listing: Listing, tier: Tier) -> tuple[set[BlockId], set[BlockId]]:
+    """Give back the slots that this listing decides about; returns them, and those of which nothing is kept."""
+    decided: set[BlockId] = set()
+    doomed: set[BlockId] = set()
+    for slots in listing.quarantined:
+        if slots.tier is tier:
+            decided.update(slots.blocks.ids)
+            doomed.update(slots.blocks.ids if slots.doomed else ())
+            slots.blocks.release()
+    return decided, doomed
 
 
 def _unlisted(registered: Iterable[BlockFacts], records: Iterable[InventoryRecord]) -> list[BlockFacts]:

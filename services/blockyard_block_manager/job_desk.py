@@ -199,6 +199,14 @@ class JobDesk:
             while queue:
                 self._end(queue.popleft(), OrderEnd.NEVER_RAN, ItemStatus.UNKNOWN)
 
+    def worker_dead(self, role: WorkerRole, epoch: Epoch | None) -> None:
+        """The last life of a worker that is away is proven over: its jobs end as lost."""
+        if epoch is not None:
+            lost = self.table.worker_lost(role, epoch)
+            for job in lost.inherited:
+                self.on_inherited_ended(job)
+            self._lose(lost)
+
     def close(self) -> None:
         """End every order as lost: this life of the block-manager is over."""
         self._attached.clear()

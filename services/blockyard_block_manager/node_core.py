@@ -101,8 +101,9 @@ class NodeCore:
         self.loads: Final = Onboarder(
             profile, self.tables, self.flights, self.desk, stager, self._freer, index, clock, metrics
         )
-        self._clearing = Clearing(self.tables, self.desk, self._freer, self._disk)
         self.recovery: Final = Recovery(profile, self.tables, self.desk, self._freer)
+        self._clearing = Clearing(self.tables, self.desk, self._freer, self._disk, self.recovery)
+        self.tables.on_evicted = metrics.evicted
         self._index = index
         self._grants_were_open = False
         self._could_recall = False

@@ -21,7 +21,7 @@ from blockyard.core.pins import PinTable
 from blockyard.core.pool import BlockPool, ClearReport
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import BlockId, ContentKey, Generation, GroupId, ItemStatus, Tier
-from blockyard.tiers.header import InventoryRecord
+from blockyard.tiers.header import HeaderState, InventoryRecord
 from blockyard_block_manager.event_log import EventLog
 
 LOCAL_TIERS: Final = (Tier.G2, Tier.G3)
@@ -60,6 +60,8 @@ class NodeTables:
         self._stale: dict[BlockId, Generation] = {}
         self.on_left: Callable[[Tier, Sequence[ContentKey]], None] = lambda tier, keys: None
         """Called in the section in which blocks leave a tier."""
+        self.on_evicted: Callable[[Tier, int], None] = lambda tier, count: None
+        """Told how many blocks had to go for others."""
 
     def open(self, tier: Tier, slots: int) -> None:
         """Make the pool of a tier."""
@@ -115,6 +117,7 @@ class NodeTables:
             raise NotReadyError("nothing is granted before every writer of the arena is attached", tier=tier.label)
         allocation = self.pool(tier).allocate(count, evict=tier is Tier.G2)
         self._left(tier, allocation.evicted)
+        self.on_evicted(tier, len(allocation.evicted))
         if tier is Tier.G2:
             self._stale.update((facts.block, facts.generation) for facts in allocation.evicted)
         return allocation.blocks
@@ -164,6 +167,7 @@ class NodeTables:
         """Take up to ``count`` blocks that nobody holds out of the table; their slots await FREE headers."""
         doomed = self.pool(tier).evict(count)
         self._left(tier, doomed.facts)
+        self.on_evicted(tier, len(doomed))
         return doomed
 
     def clear(self, tier: Tier) -> ClearReport:
@@ -199,14 +203,18 @@ class NodeTables:
     def quarantine(self, tier: Tier, slots: Iterable[int]) -> MutableBlocks | None:
         """Take free slots out of circulation that a job of an earlier life may still write; None where none is free."""
         pool = self.pool(tier)
-        wanted = [BlockId(slot) for slot in slots if 0 <= slot < pool.capacity]
-        free = {block for block in wanted if pool.state(block) is RowState.FREE}
-        if not free:
-            return None
-        everything = pool.allocate(pool.free, evict=False).blocks
-        taken = everything.split([index for index, block in enumerate(everything.ids) if block in free])
-        everything.release()
-        return taken
+        wanted = {BlockId(slot) for slot in slots if 0 <= slot < pool.capacity}
+        free = [block for block in wanted if pool.state(block) is RowState.FREE]
+        return pool.take(free) if free else None
+
+    def header_seen(self, tier: Tier, record: InventoryRecord) -> None:
+        """The header of a slot in use was listed; it may name a later grant, by an earlier life of ours."""
+        pool = self.pool(tier)
+        if record.generation <= pool.generation(record.block):
+            return
+        pool.remember_generation(record.block, record.generation)
+        if tier is Tier.G2 and record.state is HeaderState.READY:
+            self._stale[record.block] = record.generation
 
     def drop(self, tier: Tier, facts: Iterable[BlockFacts]) -> list[DoomedBlocks]:
         """Blocks without their bytes leave the table; returns their slots as far as nobody holds them."""
@@ -239,6 +247,15 @@ class NodeTables:
             for record in records:
                 self._stale.pop(record.block, None)
         return report.losers
+
+    def reject(self, tier: Tier, records: Sequence[InventoryRecord]) -> list[DoomedBlocks]:
+        """Blocks found in free slots that must not be kept: they are never announced; returns their slots."""
+        pool = self.pool(tier)
+        slots: list[DoomedBlocks] = []
+        for record in records:
+            slots.append(pool.adopt([_adopted(record)]).losers)
+            slots.append(pool.condemn(record.block, record.generation).doomed)
+        return slots
 
     # --- inside -------------------------------------------------------------------------------------------------------
     def _left(self, tier: Tier, facts: Iterable[BlockFacts]) -> None:

@@ -20,12 +20,11 @@ from enum import Enum, unique
 import numpy as np
 
 from blockyard.core.errors import KernelError, MalformedFrameError
-from blockyard.core.handles import MutableBlocks
 from blockyard.core.jobs import JobId, destination_tier
 from blockyard.core.vocabulary import Epoch, JobKind, JobSeq, Tier, WorkerRole
 from blockyard.tiers.header import InventoryRecord
 from blockyard.wire.worker_channel import ArenaInfo, Attached, RunningJob
-from blockyard_block_manager.inventory_match import Listing, match_inventory
+from blockyard_block_manager.inventory_match import Listing, QuarantinedSlots, match_inventory
 from blockyard_block_manager.job_desk import JobDesk
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.node_tables import LOCAL_TIERS, NodeTables
@@ -55,9 +54,11 @@ class _Worker:
     phase: WorkerPhase = WorkerPhase.AWAY
     epoch: Epoch | None = None
     mover: str = ""
-    quarantine: dict[JobId, list[tuple[Tier, MutableBlocks]]] = field(default_factory=dict)
+    quarantine: dict[JobId, list[QuarantinedSlots]] = field(default_factory=dict)
     engine_writes: set[JobId] = field(default_factory=set)
     """Jobs of earlier lives that may still write engine memory."""
+    arena_writes: set[JobId] = field(default_factory=set)
+    """Jobs of earlier lives that may still write slots which the tables know already."""
 
 
 class Recovery:
@@ -72,8 +73,10 @@ class Recovery:
         self._workers = {role: _Worker() for role in WorkerRole}
         self._arena: ArenaInfo | None = None
         self._listed_epoch: Epoch | None = None
-        self._released: list[tuple[Tier, MutableBlocks]] = []
+        self._released: list[QuarantinedSlots] = []
         self._remote_excused = not profile.g4_enabled
+        self._arena_unsure = False
+        """A writer of an earlier life of ours was at work after the headers of the arena were listed."""
         desk.on_inherited_ended = self._inherited_ended
 
     # --- state --------------------------------------------------------------------------------------------------------
@@ -96,9 +99,16 @@ class Recovery:
 
     @property
     def needs_listing(self) -> bool:
-        """Whether to ask for the inventory: the worker has a new life, or slots have come out of quarantine."""
-        worker = self._workers[WorkerRole.OFFLOAD_WORKER]
-        return worker.phase is not WorkerPhase.AWAY and (worker.epoch != self._listed_epoch or bool(self._released))
+        """Whether to ask for the inventory.
+
+        The worker has a new life, slots have come out of quarantine, or a writer of an earlier life has ended that
+        was at work after the last listing.
+        """
+        worker, remote = self._workers[WorkerRole.OFFLOAD_WORKER], self._workers[WorkerRole.REMOTE_TIER]
+        unsure = self._arena_unsure and not remote.arena_writes
+        return worker.phase is not WorkerPhase.AWAY and (
+            worker.epoch != self._listed_epoch or bool(self._released) or unsure
+        )
 
     @property
     def engine_writes_settled(self) -> bool:
@@ -108,8 +118,8 @@ class Recovery:
 
     @property
     def waits_for_remote(self) -> bool:
-        """Whether nothing is granted because the remote tier runs and has not attached."""
-        return not self._remote_excused
+        """Whether nothing is granted because of what the remote tier may still write."""
+        return not self._remote_excused or self._arena_unsure
 
     # --- attach -------------------------------------------------------------------------------------------------------
     def attached(self, role: WorkerRole, answer: Attached) -> bool:
@@ -127,13 +137,13 @@ class Recovery:
         self._desk.worker_attached(role, Epoch(answer.worker_epoch), running)
         worker.epoch = Epoch(answer.worker_epoch)
         worker.mover = answer.mover
-        replaced = role is WorkerRole.OFFLOAD_WORKER and self._take_geometry(answer)
-        for job in answer.running:
-            self._quarantine(worker, job)
         if role is WorkerRole.REMOTE_TIER:
-            worker.phase = WorkerPhase.READY
-            self._remote_excused = True
+            self._remote_attached(worker, running)
+            replaced = False
         else:
+            replaced = self._take_geometry(answer)
+            for job in answer.running:
+                self._quarantine(worker, job)
             worker.phase = WorkerPhase.READY if worker.epoch == self._listed_epoch else WorkerPhase.LISTING
         self._set_gates()
         return replaced
@@ -145,8 +155,13 @@ class Recovery:
         self._desk.worker_disconnected(role)
 
     def remote_proven_dead(self) -> None:
-        """Nobody holds the lock of the remote tier: it cannot write the arena before it is attached."""
-        self._remote_excused = True
+        """Nobody holds the lock of the remote tier: all it had under way is over, and its next life starts clean."""
+        worker = self._workers[WorkerRole.REMOTE_TIER]
+        if worker.phase is not WorkerPhase.AWAY:
+            return
+        self._desk.worker_dead(WorkerRole.REMOTE_TIER, worker.epoch)
+        if not self._remote_excused:
+            self._remote_excused = self._arena_unsure = True
         self._set_gates()
 
     # --- inventory ----------------------------------------------------------------------------------------------------
@@ -154,14 +169,14 @@ class Recovery:
         """Note what the tables hold before the first page is asked for."""
         worker = self._workers[WorkerRole.OFFLOAD_WORKER]
         tiers = tuple(tier for tier in LOCAL_TIERS if self._tables.has(tier))
-        registered = {tier: self._tables.pool(tier).registered() for tier in tiers}
-        quarantined = {tier: [blocks for owner, blocks in self._released if owner is tier] for tier in tiers}
+        settles_arena = self._arena_unsure and not self._workers[WorkerRole.REMOTE_TIER].arena_writes
         return Listing(
             worker_epoch=worker.epoch,
-            full=worker.epoch != self._listed_epoch,
+            full=worker.epoch != self._listed_epoch or settles_arena,
+            settles_arena=settles_arena,
             first=self._listed_epoch is None,
-            registered=registered,
-            quarantined=quarantined,
+            registered={tier: self._tables.pool(tier).registered() for tier in tiers},
+            quarantined=tuple(self._released),
         )
 
     def finish_listing(self, listing: Listing, records: dict[Tier, list[InventoryRecord]]) -> None:
@@ -175,20 +190,25 @@ class Recovery:
             return
         for tier in listing.registered:
             for slots in match_inventory(self._tables, tier, listing, records[tier], self._profile.block_bytes):
-                self._freer.free(tier, slots)
-        done = [blocks for handles in listing.quarantined.values() for blocks in handles]
-        self._released = [(tier, blocks) for tier, blocks in self._released if blocks not in done]
+                self._freer.free(tier, slots, counted=True)
+        self._released = [item for item in self._released if item not in listing.quarantined]
         self._listed_epoch = worker.epoch
+        self._arena_unsure = self._arena_unsure and not listing.settles_arena
         worker.phase = WorkerPhase.READY
         self._set_gates()
 
+    def doom(self, tier: Tier) -> None:
+        """The tier is cleared: what jobs of earlier lives bring into it is not kept either."""
+        for item in self._quarantined():
+            item.doomed |= item.tier is tier
+
     def close(self) -> None:
         """Let go of all slots in quarantine."""
+        for item in self._quarantined():
+            item.blocks.release()
+        self._released.clear()
         for worker in self._workers.values():
-            self._released.extend(item for held in worker.quarantine.values() for item in held)
             worker.quarantine.clear()
-        while self._released:
-            self._released.pop()[1].release()
 
     # --- inside -------------------------------------------------------------------------------------------------------
     def _take_geometry(self, answer: Attached) -> bool:
@@ -210,6 +230,14 @@ class Recovery:
         self._freer.free(Tier.G2, self._tables.clear(Tier.G2).doomed)
         return True
 
+    def _remote_attached(self, worker: _Worker, running: Iterable[JobId]) -> None:
+        """From its answer on the remote tier issues nothing of an earlier life of ours but what is running."""
+        worker.phase = WorkerPhase.READY
+        worker.arena_writes = {job for job in running if job.epoch < self._profile.epoch}
+        # Until this moment it may have written slots after their headers were listed.
+        self._arena_unsure |= not self._remote_excused
+        self._remote_excused = True
+
     def _quarantine(self, worker: _Worker, running: RunningJob) -> None:
         job = _id(running)
         if job.epoch >= self._profile.epoch or job in worker.quarantine:
@@ -218,7 +246,7 @@ class Recovery:
             worker.engine_writes.add(job)
         slots = np.frombuffer(running.destinations, dtype="<u4").tolist()
         worker.quarantine[job] = [
-            (tier, blocks)
+            QuarantinedSlots(tier, blocks)
             for tier in _possible_tiers(running.kind)
             if self._tables.has(tier) and (blocks := self._tables.quarantine(tier, slots)) is not None
         ]
@@ -226,12 +254,18 @@ class Recovery:
     def _inherited_ended(self, job: JobId) -> None:
         for worker in self._workers.values():
             worker.engine_writes.discard(job)
+            worker.arena_writes.discard(job)
             self._released.extend(worker.quarantine.pop(job, []))
+
+    def _quarantined(self) -> list[QuarantinedSlots]:
+        held = [item for worker in self._workers.values() for items in worker.quarantine.values() for item in items]
+        return held + self._released
 
     def _set_gates(self) -> None:
         worker = self._workers[WorkerRole.OFFLOAD_WORKER]
         self._tables.serving = worker.phase is WorkerPhase.READY
-        self._tables.grants_open = self._tables.serving and self._remote_excused
+        writers_known = self._remote_excused and not self._arena_unsure
+        self._tables.grants_open = self._tables.serving and writers_known
 
 
 def _id(running: RunningJob) -> JobId:

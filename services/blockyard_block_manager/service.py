@@ -41,6 +41,7 @@ from blockyard_block_manager.manager_metrics import ManagerMetrics
 from blockyard_block_manager.node_core import NodeCore
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.readiness import Readiness
+from blockyard_block_manager.recovery import WorkerPhase
 from blockyard_block_manager.remote_index import RemoteIndex
 from blockyard_block_manager.section_waiters import SectionWaiters
 from blockyard_block_manager.worker_link import WorkerLink
@@ -130,12 +131,13 @@ async def _tick(core: NodeCore, links: dict[WorkerRole, WorkerLink]) -> None:
 
 
 async def _probe_remote(context: ServiceContext, core: NodeCore) -> None:
-    """A remote tier that does not run cannot write the arena: local tiers need not wait for it."""
+    """A remote tier that does not run cannot write the arena: local tiers need not wait for it, nor do its jobs."""
     folder = context.node.service(ServiceName.REMOTE_TIER)
-    while core.recovery.waits_for_remote:
-        if holder_of(folder) is None:
-            core.remote_proven_dead()
-            return
+    while True:
+        away = core.recovery.phase(WorkerRole.REMOTE_TIER) is WorkerPhase.AWAY
+        if away and holder_of(folder) is None:
+            with deciding():
+                core.remote_proven_dead()
         await asyncio.sleep(_PROBE_SECONDS)
 
 

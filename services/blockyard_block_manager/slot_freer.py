@@ -38,13 +38,13 @@ class FreeTicket:
     freed_slots: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Batch:
     tier: Tier
     bad: bool
     slots: DoomedBlocks | None
     places: Places
-    tickets: tuple[FreeTicket, ...]
+    tickets: list[FreeTicket]
     stale: tuple[StaleHeader, ...] = ()
     not_before: float = 0.0
 
@@ -62,16 +62,19 @@ class SlotFreer:
         self._clock = clock
         self._max_items = max_items
         self._waiting: deque[_Batch] = deque()
-        self._in_jobs: dict[Tier, int] = dict.fromkeys(LOCAL_TIERS, 0)
+        self._in_jobs: set[_Batch] = set()
         self._tickets: list[FreeTicket] = []
 
     def pending(self, tier: Tier) -> int:
         """Slots of a tier that are on their way."""
-        return self._in_jobs[tier] + sum(len(batch) for batch in self._waiting if batch.tier is tier)
+        return sum(len(batch) for batch in self._batches(tier))
 
     def open_ticket(self, tier: Tier) -> FreeTicket:
-        """Start to count: slots of the tier whose holders let go from now on belong to the ticket."""
+        """Start to count: slots that are on their way, and those whose holders let go from now on, belong to it."""
         ticket = FreeTicket(tier)
+        for batch in self._batches(tier):
+            batch.tickets.append(ticket)
+            ticket.open_slots += len(batch)
         self._tickets.append(ticket)
         return ticket
 
@@ -79,9 +82,12 @@ class SlotFreer:
         """Stop to count."""
         self._tickets.remove(ticket)
 
-    def free(self, tier: Tier, slots: DoomedBlocks, ticket: FreeTicket | None = None, *, bad: bool = False) -> None:
-        """Take doomed slots in; they belong to this object from now on."""
-        self._take_in(tier, slots, () if ticket is None else (ticket,), bad)
+    def free(self, tier: Tier, slots: DoomedBlocks, *, bad: bool = False, counted: bool = False) -> None:
+        """Take doomed slots in; they belong to this object from now on.
+
+        ``counted``: whoever has a ticket for the tier open waits for them too.
+        """
+        self._take_in(tier, slots, self._open_tickets(tier) if counted else [], bad)
         self.pump()
 
     def condemn_damaged(self, tier: Tier, places: Places, statuses: Sequence[ItemStatus]) -> None:
@@ -95,7 +101,7 @@ class SlotFreer:
         for indexes in batches(range(len(headers)), self._max_items):
             part = tuple(headers[index] for index in indexes)
             places = Places(tuple(item.block for item in part), tuple(item.generation for item in part))
-            self._enter(_Batch(Tier.G2, False, None, places, (ticket,), part))
+            self._enter(_Batch(Tier.G2, False, None, places, [ticket], part))
         self.pump()
 
     def collect(self) -> None:
@@ -103,7 +109,7 @@ class SlotFreer:
         for tier in LOCAL_TIERS:
             drained = self._tables.drain_doomed(tier)
             if drained is not None:
-                self._take_in(tier, drained, tuple(item for item in self._tickets if item.tier is tier), bad=False)
+                self._take_in(tier, drained, self._open_tickets(tier), bad=False)
         self.pump()
 
     def pump(self) -> None:
@@ -126,10 +132,16 @@ class SlotFreer:
                 slots.release()
 
     # --- inside -------------------------------------------------------------------------------------------------------
-    def _take_in(self, tier: Tier, slots: DoomedBlocks, tickets: tuple[FreeTicket, ...], bad: bool) -> None:
+    def _batches(self, tier: Tier) -> list[_Batch]:
+        return [batch for batch in (*self._in_jobs, *self._waiting) if batch.tier is tier]
+
+    def _open_tickets(self, tier: Tier) -> list[FreeTicket]:
+        return [ticket for ticket in self._tickets if ticket.tier is tier]
+
+    def _take_in(self, tier: Tier, slots: DoomedBlocks, tickets: list[FreeTicket], bad: bool) -> None:
         while len(slots):
             part = slots.split(range(min(self._max_items, len(slots))))
-            self._enter(_Batch(tier, bad, part, Places(part.ids, part.generations), tickets))
+            self._enter(_Batch(tier, bad, part, Places(part.ids, part.generations), list(tickets)))
         slots.release()
 
     def _enter(self, batch: _Batch) -> None:
@@ -138,7 +150,7 @@ class SlotFreer:
         self._waiting.append(batch)
 
     def _hand_in(self, batch: _Batch) -> None:
-        self._in_jobs[batch.tier] += len(batch)
+        self._in_jobs.add(batch)
         order = JobOrder(
             role=WorkerRole.OFFLOAD_WORKER,
             kind=JobKind.FREE,
@@ -152,7 +164,7 @@ class SlotFreer:
         self._desk.hand_in(order, lambda report: self._settled(batch, report))
 
     def _settled(self, batch: _Batch, report: OrderReport) -> None:
-        self._in_jobs[batch.tier] -= len(batch)
+        self._in_jobs.discard(batch)
         if not _is_final(report):
             # An order that was lost or never handed over waits for the next attach; a failed one for better times.
             pause = RETRY_SECONDS if report.end is OrderEnd.RESULT else 0.0

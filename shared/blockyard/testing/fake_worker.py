@@ -1,11 +1,14 @@
 """Workers in one process and one thread: they keep the rules of the job protocol and move bytes between values.
 
-The ledger is the real one; a test decides when a job starts, when it ends, and what goes wrong with an item. Used to
-prove the decisions of a block-manager without processes, sockets or time.
+The ledger is the real one; a test decides when a job starts, when it ends, and what goes wrong with an item. A started
+job has issued its I/O: sources are read, destinations are WRITING, and the bytes land when the job ends, whatever has
+happened meanwhile. A write that must never happen is noted in ``violations``. Used to prove the decisions of a
+block-manager without processes, sockets or time.
 Threading: one thread; nothing happens by itself.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -32,6 +35,8 @@ from blockyard.tiers.header import HeaderState, InventoryRecord
 from blockyard.wire import worker_channel as channel
 
 Ticket = JobTicket[channel.Job]
+Landing = Callable[[], ItemStatus]
+"""Last part of an item: its bytes land."""
 Fault = Callable[[channel.Job, int], ItemStatus | None]
 """What goes wrong with an item of a job, before anything of it is touched; None: nothing."""
 
@@ -57,7 +62,9 @@ class FakeWorker:
         self.fault: Fault = lambda job, item: None
         self._clock = clock
         self._ledger: JobLedger[channel.Job] = JobLedger(self.epoch, clock)
-        self._running: dict[JobId, Ticket] = {}
+        self.violations: list[str] = []
+        """Writes that broke a rule: a test checks that there are none."""
+        self._running: dict[JobId, tuple[Ticket, list[Landing]]] = {}
 
     # --- commands -----------------------------------------------------------------------------------------------------
     def attach(self, request: channel.Attach) -> channel.Attached:
@@ -82,8 +89,8 @@ class FakeWorker:
                 channel.RunningJob(
                     epoch=job.epoch,
                     seq=job.seq,
-                    kind=self._running[job].kind,
-                    destinations=self._running[job].payload.items.dst_index,
+                    kind=self._running[job][0].kind,
+                    destinations=self._running[job][0].payload.items.dst_index,
                 )
                 for job in self._ledger.running(below=Epoch(request.epoch))
             ),
@@ -121,7 +128,7 @@ class FakeWorker:
     def inventory(self, tier: Tier) -> list[InventoryRecord]:
         """Slots of a tier, without those that running jobs write."""
         busy: set[int] = set()
-        for ticket in self._running.values():
+        for ticket, _ in self._running.values():
             if destination_tier(ticket.kind, ticket.payload.free_tier) is tier:
                 busy.update(_u32(ticket.payload.items.dst_index))
         return self.tiers[tier].records(frozenset(busy)) if tier in self.tiers else []
@@ -138,18 +145,17 @@ class FakeWorker:
         return tuple(self._running)
 
     def start(self) -> JobId | None:
-        """Start the next job; its slots are WRITING until it ends."""
+        """Start the next job: what its items may issue is issued."""
         ticket = self._ledger.start()
         if ticket is None:
             return None
-        self._running[ticket.job] = ticket
+        self._running[ticket.job] = (ticket, [self._issue(ticket, item) for item in range(ticket.items)])
         return ticket.job
 
     def finish(self, job: JobId) -> None:
-        """Carry a started job out, item by item, to its end."""
-        ticket = self._running.pop(job)
-        statuses = [self._item(ticket, item) for item in range(ticket.items)]
-        self._ledger.finish(job, bytes(statuses))
+        """Everything that a started job issued lands, and it ends."""
+        _, landings = self._running.pop(job)
+        self._ledger.finish(job, bytes(land() for land in landings))
 
     def work(self) -> int:
         """Start and end everything; returns how many jobs that were."""
@@ -183,32 +189,37 @@ class FakeWorker:
         mapped = job.kind not in (JobKind.G1_G2, JobKind.G2_G1) or job.mapping in self.engines
         return None if mapped else Refusal.NO_MAPPING
 
-    def _item(self, ticket: Ticket, item: int) -> ItemStatus:
+    def _issue(self, ticket: Ticket, item: int) -> Landing:
         job = ticket.payload
-        wrong = self.fault(job, item)
-        if wrong is not None:
-            return wrong
         tier = destination_tier(job.kind, job.free_tier)
         target = self.tiers[tier].slots[_u32(job.items.dst_index)[item]] if tier is not None else None
         granted = Generation(_u64(job.items.dst_generation)[item]) if target is not None else None
         header = Generation(target.generation) if target is not None else None
-        permit = self._ledger.may_issue(ticket.job, granted, header, self._clock.monotonic())
-        if permit is not ItemStatus.OK:
-            return permit
-        match job.kind:
-            case JobKind.G2_G1:
-                return self._to_engine(job, item)
-            case JobKind.G4_PUT:
-                return self._to_store(job, item)
-        if target is None or granted is None:
+        status = self.fault(job, item)
+        if status is None:
+            status = self._ledger.may_issue(ticket.job, granted, header, self._clock.monotonic())
+        if status is not ItemStatus.OK:
+            return partial(_ended, status)
+        if job.kind is JobKind.G2_G1:
+            return partial(self._to_engine, job, item)
+        if job.kind is JobKind.G4_PUT:
+            return partial(self._to_store, job, item)
+        if target is None or granted is None or tier is None:
             raise RequestError("not a job for a fake worker", kind=job.kind.name)
         if job.kind is JobKind.FREE:
-            target.state = HeaderState.BAD if job.bad else HeaderState.FREE
-            return ItemStatus.OK
+            return partial(_free, target, granted, job.bad)
         payload = self._source(job, item)
         if isinstance(payload, ItemStatus):
-            return payload
-        _write(target, job, item, granted, payload)
+            return partial(_ended, payload)
+        if tier is Tier.G3 and target.state is HeaderState.READY:
+            self.violations.append(f"slot {target} on disk is written under a READY header")
+        target.state, target.generation = HeaderState.WRITING, granted
+        return partial(self._land, target, job, item, granted, payload)
+
+    def _land(self, slot: FakeSlot, job: channel.Job, item: int, granted: Generation, payload: bytes) -> ItemStatus:
+        if (slot.state, slot.generation) != (HeaderState.WRITING, granted):
+            self.violations.append(f"bytes of generation {granted} landed in {slot}")
+        _write(slot, job, item, granted, payload)
         return ItemStatus.OK
 
     def _source(self, job: channel.Job, item: int) -> bytes | ItemStatus:
@@ -277,6 +288,17 @@ def _write(slot: FakeSlot, job: channel.Job, item: int, generation: Generation, 
     slot.position = _u32(job.items.positions)[item]
     slot.identity, slot.tenant = job.identity, job.tenant
     slot.payload = slot.checksum = payload
+
+
+def _ended(status: ItemStatus) -> ItemStatus:
+    return status
+
+
+def _free(slot: FakeSlot, generation: Generation, bad: bool) -> ItemStatus:
+    if slot.generation != generation:
+        return ItemStatus.SKIPPED
+    slot.state = HeaderState.BAD if bad else HeaderState.FREE
+    return ItemStatus.OK
 
 
 def _digest(job: channel.Job, item: int) -> bytes:

@@ -308,6 +308,43 @@ def test_a_remote_tier_that_dies_during_a_put_is_no_loss(make_world: MakeWorld) 
     world.at_rest()
 
 
+def test_a_remote_tier_that_is_proven_dead_holds_no_sources(make_world: MakeWorld) -> None:
+    world: World = make_world().ready()
+    world.connect("one").compute(RUN)
+    for _ in range(3):
+        world.submit(OW)
+        world.workers[OW].work()
+        world.deliver(OW)
+    world.submit(RT)
+    assert world.workers[RT].start() is not None
+    world.restart(RT)
+    world.core.remote_proven_dead()
+    world.settle()
+    assert world.core.tables.pool(Tier.G2).held == 0
+
+
+def test_a_read_of_an_earlier_life_that_lands_after_the_listing_is_noticed(make_world: MakeWorld) -> None:
+    world = filled(make_world)
+    for tier in (Tier.G3, Tier.G2):
+        world.clear(tier)
+    world.settle()
+    world.core.reset(world.engines["one"].session)
+    world.engines["one"].load(RUN)
+    world.index.answer()
+    world.submit(RT)  # queued at the remote tier, which goes on after its block-manager
+    world.start_manager()
+    world.attach(OW)
+    world.settle_without_work()
+    assert world.core.tables.serving
+    assert world.core.tables.room(Tier.G2) == 0, "the remote tier may still write"
+    assert world.workers[RT].work() == 1
+    world.attach(RT)
+    world.settle()
+    assert world.core.tables.room(Tier.G2) == 16
+    assert world.held(Tier.G2) == KEYS, "what it brought is whole, so it is kept"
+    world.at_rest()
+
+
 def test_results_are_taken_once_however_often_they_come(make_world: MakeWorld) -> None:
     world: World = make_world(g4=False).ready()
     world.connect("one").compute(RUN)

@@ -138,6 +138,7 @@ class World:
         self.connected: set[WorkerRole] = set()
         self.epochs = 100
         self.workers: dict[WorkerRole, FakeWorker] = {}
+        self.all_workers: list[FakeWorker] = []
         self._g4 = g4
         self._overrides = {"pack_target_bytes": geometry.target_bytes, **(profile or {})}
         for role in self.roles:
@@ -157,10 +158,12 @@ class World:
         self.epochs += 1
         mapped: dict[int, FakeEngineMemory] = {}
         self.workers[role] = FakeWorker(role, self.epochs, self.clock, self.tiers, mapped, self.store)
+        self.all_workers.append(self.workers[role])
         return self.workers[role]
 
     def start_manager(self) -> NodeCore:
         """A new life of the block-manager: everything it knew is gone."""
+        self.close()
         self.epochs += 1
         self.connected.clear()
         self.engines.clear()
@@ -176,7 +179,6 @@ class World:
         self.index = FakeIndex(self)
         self.metrics = Metrics("test")
         self.outbox = Outbox("node", profile.epoch, 1 << 24, encode_event)
-        self.close()
         self.core = NodeCore(profile, JobLimits(), self.outbox, self.index, self.clock, ManagerMetrics(self.metrics))
         self.fold = EventFold()
         return self.core
@@ -342,8 +344,13 @@ class World:
         """Value of a metric."""
         return self.metrics.registry.get_sample_value(f"blockyard_{name}", labels) or 0.0
 
+    def check_writes(self) -> None:
+        """No worker has written what it must not."""
+        assert [text for worker in self.all_workers for text in worker.violations] == []
+
     def check(self) -> None:
         """Tables, events, headers and engines agree."""
+        self.check_writes()
         for tier in (Tier.G2, Tier.G3):
             if not self.core.tables.has(tier):
                 continue
