@@ -58,11 +58,17 @@ class ChainRun:
         return self.key(index - 1) if index else self.parent
 
     def slice(self, start: int, stop: int) -> "ChainRun":
-        """Blocks ``start`` to ``stop - 1`` as a run of their own."""
-        stop = min(stop, len(self))
-        if start >= stop:
-            return ChainRun(b"", self.first_position, self.parent)
-        digests = self.digests[start * DIGEST_BYTES : stop * DIGEST_BYTES]
+        """Blocks ``start`` to ``stop - 1`` as a run of their own; an empty one stands where its first block would.
+
+        Numbers beyond the end of this run mean its end.
+
+        Raises:
+            RequestError: a number is negative.
+        """
+        if start < 0 or stop < 0:
+            raise RequestError("a slice of a run counts from its start", start=start, stop=stop)
+        start = min(start, len(self))
+        digests = self.digests[start * DIGEST_BYTES : max(start, stop) * DIGEST_BYTES]
         return ChainRun(digests, self.first_position + start, self.parent_of(start))
 
     def __iter__(self) -> Iterator[ContentKey]:

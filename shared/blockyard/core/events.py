@@ -64,7 +64,7 @@ class BlockColumns:
         """Number of blocks."""
         return len(self.keys)
 
-    def slices(self, limit: int = MAX_EVENT_BLOCKS) -> "Iterator[BlockColumns]":
+    def slices(self, limit: int = MAX_EVENT_BLOCKS) -> Iterator["BlockColumns"]:
         """Consecutive parts of at most ``limit`` blocks; nothing where there are no blocks."""
         for start in range(0, len(self), limit):
             cut = slice(start, start + limit)

@@ -7,11 +7,12 @@ A row is one block of one KV group in one tier. Its state is the truth; handles 
      ├────discard─────┘                    │                     │        ▼
      ├────discard, duplicate───────────────┘   doomed, last unpin└──► AWAIT_FREE
      └──────────────────────────────release (FREE header written)────────┘
+                  MUTABLE ──handle dropped without an end──► ABANDONED
 
 A row that is *doomed* (cleared or condemned while somebody still uses it) keeps its state but has left the key index;
 it can only become AWAIT_FREE or FREE.
 Invariants: numeric values are column values of the block table; free + mutable + complete + held + inactive +
-await_free = capacity at all times.
+await_free + abandoned = capacity at all times.
 Threading: values only.
 """
 
@@ -35,6 +36,18 @@ class RowState(IntEnum):
     """Registered and not pinned: findable, evictable."""
     AWAIT_FREE = 5
     """Left the index; not grantable until its owner says that the stored header is FREE."""
+    ABANDONED = 6
+    """Its handle was dropped while a writer may be busy there: out of circulation for the rest of this life."""
+
+
+# Plain ints: comparing a column value with an enum member costs several times as much.
+FREE: Final = int(RowState.FREE)
+MUTABLE: Final = int(RowState.MUTABLE)
+COMPLETE: Final = int(RowState.COMPLETE)
+HELD: Final = int(RowState.HELD)
+INACTIVE: Final = int(RowState.INACTIVE)
+AWAIT_FREE: Final = int(RowState.AWAIT_FREE)
+ABANDONED: Final = int(RowState.ABANDONED)
 
 
 @unique
@@ -53,7 +66,8 @@ class CondemnOutcome(Enum):
 class LeakKind(Enum):
     """What a handle held when it was dropped without release."""
 
-    UNREGISTERED = "unregistered"
+    WRITING = "writing"
+    COMPLETE = "complete"
     PINNED = "pinned"
     DOOMED = "doomed"
 
@@ -65,6 +79,7 @@ TRANSITIONS: Final = frozenset(
         (RowState.FREE, RowState.AWAIT_FREE),  # adoption of the loser of two equal blocks
         (RowState.MUTABLE, RowState.COMPLETE),
         (RowState.MUTABLE, RowState.FREE),
+        (RowState.MUTABLE, RowState.ABANDONED),
         (RowState.COMPLETE, RowState.MUTABLE),
         (RowState.COMPLETE, RowState.FREE),
         (RowState.COMPLETE, RowState.HELD),

@@ -53,9 +53,26 @@ class BlockModel:
         self.free = [row for row in self.free if row not in taken]
         self.victims = [row for row in self.victims if row not in taken]
         for number in taken:
-            generation = self.rows[number].latest_grant + 1
-            self.rows[number] = ModelRow(RowState.MUTABLE, generation, latest_grant=generation)
+            self._grant(number)
         return taken
+
+    def take(self, numbers: list[int]) -> bool:
+        """Grant these rows if all are free."""
+        if len(set(numbers)) != len(numbers) or not set(numbers) <= set(self.free):
+            return False
+        for number in numbers:
+            self.free.remove(number)
+            self._grant(number)
+        return True
+
+    def _grant(self, number: int) -> None:
+        generation = self.rows[number].latest_grant + 1
+        self.rows[number] = ModelRow(RowState.MUTABLE, generation, latest_grant=generation)
+
+    def abandon(self, numbers: list[int]) -> None:
+        for number in numbers:
+            latest = self.rows[number].latest_grant
+            self.rows[number] = ModelRow(RowState.ABANDONED, latest, latest_grant=latest)
 
     def to_free(self, numbers: list[int]) -> None:
         for number in numbers:

@@ -20,10 +20,22 @@ def test_a_slice_is_the_run_of_its_blocks(length: int, start: int, stop: int) ->
     run = chain(length)
     part = run.slice(start, stop)
     assert part.keys() == run.keys()[start:stop]
+    assert part.first_position == min(start, length)
+    assert part.parent == run.parent_of(min(start, length))
     if len(part):
-        assert part.first_position == start
-        assert part.parent == run.parent_of(start)
         assert list(part) == [part.key(index) for index in range(len(part))]
+
+
+def test_an_empty_slice_stands_between_its_neighbours() -> None:
+    run = chain(5).slice(1, 4)
+    assert run.slice(2, 2) == ChainRun(b"", 3, run.key(1))
+    assert run.slice(9, 9) == run.slice(3, 3) == ChainRun(b"", 4, run.key(2))
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 2), (0, -1)])
+def test_slices_do_not_count_from_the_end(start: int, stop: int) -> None:
+    with pytest.raises(RequestError):
+        chain(3).slice(start, stop)
 
 
 def test_the_first_block_has_the_root_as_parent() -> None:

@@ -14,11 +14,16 @@ BASE = ModelIdentity(model="m")
 SCOPE = SequenceScope(tenant="t", salt="s", lora="l")
 
 
+def changed(**values: Any) -> ModelIdentity:
+    """The base identity with other values in some fields."""
+    return replace(BASE, **values)
+
+
 @pytest.mark.parametrize("name", [item.name for item in fields(ModelIdentity)])
 def test_changing_one_field_changes_the_digest(name: str) -> None:
     value: Any = getattr(BASE, name)
-    changed = value + 1 if isinstance(value, int) else value + "x"
-    assert replace(BASE, **{name: changed}).digest() != BASE.digest()
+    other = value + 1 if isinstance(value, int) else value + "x"
+    assert changed(**{name: other}).digest() != BASE.digest()
 
 
 TEXT_FIELDS = [item.name for item in fields(ModelIdentity) if isinstance(getattr(BASE, item.name), str)]
@@ -29,8 +34,8 @@ TEXT_FIELDS = [item.name for item in fields(ModelIdentity) if isinstance(getattr
 def test_two_fields_cannot_trade_values(first: str, second: str) -> None:
     if first == second:
         return
-    one = replace(BASE, **{first: "p", second: "q"})
-    other = replace(BASE, **{first: "q", second: "p"})
+    one = changed(**{first: "p", second: "q"})
+    other = changed(**{first: "q", second: "p"})
     assert one.digest() != other.digest()
 
 
@@ -54,11 +59,11 @@ def test_tagged_fields_are_unambiguous(
     assert same == (one == other)
 
 
-@pytest.mark.parametrize("name", ["tenant", "salt", "lora"])
-def test_every_part_of_the_scope_changes_the_root(name: str) -> None:
+@pytest.mark.parametrize("value", ["other", ""])
+def test_every_part_of_the_scope_changes_the_root(value: str) -> None:
     identity = BASE.digest()
-    assert replace(SCOPE, **{name: "other"}).root(identity) != SCOPE.root(identity)
-    assert replace(SCOPE, **{name: ""}).root(identity) != SCOPE.root(identity)
+    for other in (replace(SCOPE, tenant=value), replace(SCOPE, salt=value), replace(SCOPE, lora=value)):
+        assert other.root(identity) != SCOPE.root(identity)
 
 
 def test_the_root_depends_on_the_identity() -> None:

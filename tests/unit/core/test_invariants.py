@@ -14,11 +14,12 @@ from blockyard.testing.blocks import chain, columns, key
 
 
 def make_table() -> BlockTable:
-    """Rows 0 and 1 are free, 2 mutable, 3 held, 4 inactive, 5 awaits freeing."""
-    table = BlockTable(6, 2, LruPolicy(6))
-    rows, _ = table.grant(6, evict=False)
-    table.stage(rows[3:], columns(chain("a", 3)), range(3), table.full_mask)
-    holders, _, _ = table.register(rows[3:])
+    """Rows 0 and 1 are free, 2 mutable, 3 held, 4 inactive, 5 awaits freeing, 6 is abandoned."""
+    table = BlockTable(7, 2, LruPolicy(7))
+    rows, _ = table.grant(7, evict=False)
+    table.abandon(rows[6:])
+    table.stage(rows[3:6], columns(chain("a", 3)), range(3), table.full_mask)
+    holders, _, _ = table.register(rows[3:6])
     table.release(holders[2:])
     table.evict(1)
     table.release(holders[1:2])
@@ -28,16 +29,20 @@ def make_table() -> BlockTable:
 
 def test_a_sound_table_passes() -> None:
     table = make_table()
-    assert table.counts == [2, 1, 0, 1, 1, 1]
+    assert table.counts == [2, 1, 0, 1, 1, 1, 1]
     check_table(table)
 
 
 def lose_free_row(table: BlockTable) -> None:
-    table.free.pop()
+    table.free.pop(1)
 
 
 def free_twice(table: BlockTable) -> None:
-    table.free.append(table.free[0])
+    table.free.push([BlockId(0)])
+
+
+def free_abandoned_row(table: BlockTable) -> None:
+    table.free.push([BlockId(6)])
 
 
 def miscount(table: BlockTable) -> None:
@@ -64,6 +69,14 @@ def doom_free_row(table: BlockTable) -> None:
     table.doomed[0] = 1
 
 
+def forget_grant_of_abandoned_row(table: BlockTable) -> None:
+    table.generation[6] = 0
+
+
+def doom_abandoned_row(table: BlockTable) -> None:
+    table.doomed[6] = 1
+
+
 def forget_in_policy(table: BlockTable) -> None:
     table.policy.take(1)
 
@@ -85,12 +98,15 @@ def announce_held_row(table: BlockTable) -> None:
     [
         lose_free_row,
         free_twice,
+        free_abandoned_row,
         miscount,
         drop_reference,
         reference_inactive,
         lose_shard,
         forget_grant,
+        forget_grant_of_abandoned_row,
         doom_free_row,
+        doom_abandoned_row,
         forget_in_policy,
         unindex,
         index_by_other_key,

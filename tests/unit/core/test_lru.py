@@ -29,15 +29,19 @@ def test_looking_changes_nothing() -> None:
     assert list(policy) == list(policy) == [2, 1, 0]
 
 
-@pytest.mark.parametrize("batch", [(1,), (0, 0)])
+@pytest.mark.parametrize("batch", [(1,), (0, 1), (1, 0), (0, 0)])
 def test_a_row_enters_once(batch: tuple[int, ...]) -> None:
     policy = LruPolicy(2)
     policy.insert(rows(1))
     with pytest.raises(KernelError):
         policy.insert(rows(*batch))
+    assert (list(policy), len(policy)) == ([1], 1)
 
 
-def test_an_absent_row_cannot_be_removed() -> None:
-    policy = LruPolicy(2)
+@pytest.mark.parametrize("batch", [(1, 3), (1, 1)])
+def test_a_batch_with_an_absent_row_removes_nothing(batch: tuple[int, ...]) -> None:
+    policy = LruPolicy(4)
+    policy.insert(rows(1, 2))
     with pytest.raises(KernelError):
-        policy.remove(rows(1))
+        policy.remove(rows(*batch))
+    assert (list(policy), len(policy)) == ([2, 1], 2)

@@ -41,25 +41,22 @@ class LruPolicy:
     def insert(self, blocks: Sequence[BlockId]) -> None:
         """Put the batch behind all others, its last row first."""
         following, previous, sentinel = self._next, self._previous, self._capacity
+        self._require(blocks, linked=False)
         newest = previous[sentinel]
         for row in reversed(blocks):
-            if following[row] != row:
-                raise KernelError("the row is in the order already", block=row)
             following[newest] = row
             previous[row] = newest
-            # Closing the ring at every step keeps the self-link test above true for rows that come twice.
-            following[row] = sentinel
             newest = row
+        following[newest] = sentinel
         previous[sentinel] = newest
         self._size += len(blocks)
 
     def remove(self, blocks: Sequence[BlockId]) -> None:
         """Take rows out of the order."""
         following, previous = self._next, self._previous
+        self._require(blocks, linked=True)
         for row in blocks:
             after, before = following[row], previous[row]
-            if after == row:
-                raise KernelError("the row is not in the order", block=row)
             following[before] = after
             previous[after] = before
             following[row] = previous[row] = row
@@ -90,3 +87,12 @@ class LruPolicy:
             following[row] = first
             previous[first] = row
         self._size += len(blocks)
+
+    def _require(self, blocks: Sequence[BlockId], *, linked: bool) -> None:
+        """Refuse a batch before anything of it is done."""
+        following = self._next
+        for row in blocks:
+            if (following[row] != row) != linked:
+                raise KernelError("the row is in the order already, or not at all", block=row, wanted_in=linked)
+        if len(set(blocks)) != len(blocks):
+            raise KernelError("a row is named twice", blocks=len(blocks))
