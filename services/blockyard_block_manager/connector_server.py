@@ -34,6 +34,7 @@ from blockyard.wire.worker_channel import MapEngine, UnmapEngine
 from blockyard_block_manager import connector_requests as requests
 from blockyard_block_manager.decisions import deciding
 from blockyard_block_manager.engine_sessions import EngineSession
+from blockyard_block_manager.engine_writes import engine_writes_settled
 from blockyard_block_manager.lookups import look_up
 from blockyard_block_manager.node_core import NodeCore
 from blockyard_block_manager.remote_index import RemoteIndex
@@ -126,7 +127,7 @@ class ConnectorServer:
                 core.close_load(session, load)
                 await self._waiters.until(lambda: not core.loads.is_open(load))
             case channel.Settle():
-                await self._waiters.until(lambda: core.recovery.engine_writes_settled)
+                await self._waiters.until(lambda: engine_writes_settled(core))
             case channel.Reset():
                 core.reset(session)
             case channel.Hello():

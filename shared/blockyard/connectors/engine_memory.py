@@ -1,8 +1,8 @@
 """Engine memory in shared pages: the KV blocks of one rank (G1) and a guard word per block.
 
-Both are anonymous memory files of sealed size whose descriptors are handed to the node with ``Hello``. A guard word is raised
-*before* its block is reallocated, rewritten or freed; whoever copies a block compares the word before and after, so
-bytes of a reused block are never stored under an old name.
+Both are anonymous memory files of sealed size whose descriptors are handed to the node with ``Hello``. A guard word is
+raised *before* its block is reallocated, rewritten or freed; whoever copies a block compares the word before and after,
+so bytes of a reused block are never stored under an old name.
 Invariants: guards only rise. Threading: one owner thread; readers in other processes see single aligned 8-byte words.
 """
 

@@ -1,7 +1,8 @@
 """One connection to a block-manager: typed calls, and the pushes that end loads.
 
 Invariants: a push that overtakes the reply of its ``OpenLoad`` is kept until it is asked for; when the connection ends,
-every waiting load ends with ``UnavailableError``. Threading: one event loop.
+from either side, every waiting load ends with ``PeerClosedError``. What a failed call means for what it asked for is
+told apart by its error, see ``call``. Threading: one event loop.
 """
 
 import asyncio
@@ -9,7 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TypeVar, final
 
-from blockyard.core.errors import DeadlineExceededError, PeerClosedError, UnavailableError
+from blockyard.core.errors import (
+    BlockyardError,
+    DeadlineExceededError,
+    MalformedFrameError,
+    PeerClosedError,
+    UnavailableError,
+    UnknownSessionError,
+)
 from blockyard.core.vocabulary import LoadId
 from blockyard.runtime.rpc.client import RpcClient
 from blockyard.wire import connector_channel as channel
@@ -46,19 +54,39 @@ class ManagerLink:
         )
         return link
 
+    async def hello(self, hello: channel.Hello, fds: Sequence[int]) -> channel.Welcome:
+        """Register the engine, whose memory travels along.
+
+        Raises:
+            UnavailableError: no answer.
+            BlockyardError: why the block-manager refuses this engine.
+        """
+        reply = await self._open_rpc().call(hello, timeout_seconds=CALL_TIMEOUT_SECONDS, fds=fds)
+        return self._expected(reply, channel.Welcome)
+
     async def call(
-        self,
-        request: channel.Request,
-        kind: type[Expected],
-        *,
-        timeout_seconds: float = CALL_TIMEOUT_SECONDS,
-        fds: Sequence[int] = (),
+        self, request: channel.Request, kind: type[Expected], *, timeout_seconds: float = CALL_TIMEOUT_SECONDS
     ) -> Expected:
-        """Ask and check the type of the answer; a reply of another type counts as unavailable."""
-        reply = await self._open_rpc().call(request, timeout_seconds=timeout_seconds, fds=fds)
-        if not isinstance(reply, kind):
-            raise UnavailableError("the block-manager answered with another message", message=type(reply).__name__)
-        return reply
+        """Ask, and check the type of the answer.
+
+        Raises:
+            PeerClosedError: the session is over (this end closes it where the answer makes no sense); whether the
+                request was carried out is unknown.
+            DeadlineExceededError: no answer in time; whether the request is carried out is unknown.
+            BlockyardError: the request was refused, or not even sent; nothing was carried out.
+        """
+        rpc = self._open_rpc()
+        try:
+            reply = await rpc.call(request, timeout_seconds=timeout_seconds)
+        except (UnknownSessionError, MalformedFrameError) as error:
+            self.close()
+            raise PeerClosedError("the session with the block-manager ended", reason=error.detail) from error
+        except BlockyardError as error:
+            # The last words of a connection answer every call in progress alike: they are no refusal of this one.
+            if rpc.ended is not None and not isinstance(error, PeerClosedError):
+                raise PeerClosedError("the session with the block-manager ended", reason=error.detail) from error
+            raise
+        return self._expected(reply, kind)
 
     async def finished(self, load: LoadId, timeout_seconds: float) -> channel.LoadFinished:
         """Wait for the end of a load.
@@ -86,15 +114,19 @@ class ManagerLink:
         self._early.pop(load, None)
 
     async def wait_closed(self) -> None:
-        """Return when the other side is gone or ``close`` was called; loads that wait end with an error."""
+        """Return when the other side is gone or ``close`` was called."""
         await self._open_rpc().closed.wait()
+        self._end_waiting()
+
+    def close(self) -> None:
+        """End the connection; ``wait_closed`` returns, and loads that wait end with an error. Idempotent."""
+        self._open_rpc().close()
+        self._end_waiting()
+
+    def _end_waiting(self) -> None:
         for load, future in self._waiting.items():
             if not future.done():
                 future.set_exception(PeerClosedError("the connection ended during a load", load=load))
-
-    def close(self) -> None:
-        """End the connection; ``wait_closed`` returns. Idempotent."""
-        self._open_rpc().close()
 
     def _on_push(self, push: channel.Push) -> None:
         load = LoadId(push.load)
@@ -103,6 +135,12 @@ class ManagerLink:
             self._early[load] = push
         elif not waiting.done():
             waiting.set_result(push)
+
+    def _expected(self, reply: channel.Reply, kind: type[Expected]) -> Expected:
+        if not isinstance(reply, kind):
+            self.close()
+            raise PeerClosedError("the block-manager answered with another message", message=type(reply).__name__)
+        return reply
 
     def _open_rpc(self) -> RpcClient[channel.Reply, channel.Push]:
         if self._rpc is None:

@@ -92,7 +92,7 @@ class CloseLoad(msgspec.Struct, frozen=True, kw_only=True, tag="close_load"):
 
 
 class Settle(msgspec.Struct, frozen=True, kw_only=True, tag="settle"):
-    """Answered once no job of an earlier life of the block-manager can still write this engine's G1."""
+    """Answered once no job of an earlier session or life of the block-manager can still write this engine's G1."""
 
 
 class Reset(msgspec.Struct, frozen=True, kw_only=True, tag="reset"):

@@ -18,11 +18,17 @@ def blocks(first: int, count: int) -> tuple[EngineBlockId, ...]:
     return tuple(EngineBlockId(block) for block in range(first, first + count))
 
 
+def handed_out(held: G1Set, limit: int = 8) -> list[RegisteredRun]:
+    """The whole set, run by run."""
+    held.announce_all()
+    return list(iter(lambda: held.next_run(limit), None))
+
+
 def test_a_run_comes_back_as_it_was_registered() -> None:
     held = G1Set()
     registered = RegisteredRun(chain("a", 5), DEFAULT_TENANT, blocks(10, 5))
     held.add(registered)
-    assert list(held.runs(limit=8)) == [registered]
+    assert list(handed_out(held)) == [registered]
 
 
 def test_a_discarded_block_splits_its_run() -> None:
@@ -30,14 +36,14 @@ def test_a_discarded_block_splits_its_run() -> None:
     run = chain("a", 5)
     held.add(RegisteredRun(run, DEFAULT_TENANT, blocks(0, 5)))
     held.discard([EngineBlockId(2), EngineBlockId(77)])
-    assert [part.run for part in held.runs(limit=8)] == [run.slice(0, 2), run.slice(3, 5)]
+    assert [part.run for part in handed_out(held)] == [run.slice(0, 2), run.slice(3, 5)]
 
 
 def test_a_block_that_takes_a_new_name_loses_the_old_one() -> None:
     held = G1Set()
     held.add(RegisteredRun(chain("a", 1), DEFAULT_TENANT, blocks(0, 1)))
     held.add(RegisteredRun(chain("b", 1), DEFAULT_TENANT, blocks(0, 1)))
-    assert [part.run for part in held.runs(limit=8)] == [chain("b", 1)]
+    assert [part.run for part in handed_out(held)] == [chain("b", 1)]
 
 
 def test_tenants_are_never_mixed_in_one_run() -> None:
@@ -46,7 +52,28 @@ def test_tenants_are_never_mixed_in_one_run() -> None:
     other = TenantDigest(b"t" * 16)
     held.add(RegisteredRun(run.slice(0, 2), DEFAULT_TENANT, blocks(0, 2)))
     held.add(RegisteredRun(run.slice(2, 4), other, blocks(2, 2)))
-    assert [(len(part.run), part.tenant) for part in held.runs(limit=8)] == [(2, DEFAULT_TENANT), (2, other)]
+    assert [(len(part.run), part.tenant) for part in handed_out(held)] == [(2, DEFAULT_TENANT), (2, other)]
+
+
+def test_what_was_registered_since_is_not_handed_out_again() -> None:
+    held = G1Set()
+    held.add(RegisteredRun(chain("a", 3), DEFAULT_TENANT, blocks(0, 3)))
+    held.announce_all()
+    held.add(RegisteredRun(chain("b", 1), DEFAULT_TENANT, blocks(1, 1)))
+    held.discard(blocks(2, 1))
+    part = held.next_run(8)
+    assert part is not None
+    assert part.blocks == blocks(0, 1)
+    assert held.next_run(8) is None
+
+
+def test_only_what_still_has_the_withdrawn_name_leaves() -> None:
+    held = G1Set()
+    withdrawn = RegisteredRun(chain("a", 2), DEFAULT_TENANT, blocks(0, 2))
+    held.add(withdrawn)
+    held.add(RegisteredRun(chain("b", 1), DEFAULT_TENANT, blocks(1, 1)))
+    held.withdraw(withdrawn)
+    assert [part.run for part in handed_out(held)] == [chain("b", 1)]
 
 
 @given(st.lists(st.integers(1, 6), max_size=6), st.integers(1, 4), st.sets(st.integers(0, 40)))
@@ -61,7 +88,7 @@ def test_runs_cover_exactly_what_is_held(lengths: list[int], limit: int, gone: s
         first += length
     held.discard([EngineBlockId(block) for block in gone])
     found: dict[int, tuple[bytes, bytes, int]] = {}
-    for part in held.runs(limit):
+    for part in handed_out(held, limit):
         assert 1 <= len(part.run) <= limit
         for index, block in enumerate(part.blocks):
             run = part.run

@@ -8,9 +8,10 @@ Threading: one event loop; stdin is read in a thread of its own so that it never
 """
 
 import asyncio
+import contextlib
 import sys
 import threading
-from typing import Any, final
+from typing import Annotated, Any, final
 
 import msgspec
 
@@ -22,10 +23,10 @@ from blockyard.core.errors import BlockyardError, RequestError
 class Replay(msgspec.Struct, frozen=True, tag_field="cmd", tag="replay"):
     """Serve ``count`` requests from ``first`` on."""
 
-    first: int = 0
-    count: int = 1_000_000
-    pace: float = 0.0
-    concurrency: int = 4
+    first: Annotated[int, msgspec.Meta(ge=0)] = 0
+    count: Annotated[int, msgspec.Meta(ge=0)] = 1_000_000
+    pace: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    concurrency: Annotated[int, msgspec.Meta(ge=1)] = 4
 
 
 class Probe(msgspec.Struct, frozen=True, tag_field="cmd", tag="probe"):
@@ -108,16 +109,22 @@ class CommandLoop:
             finally:
                 slots.release()
 
-        async with asyncio.TaskGroup() as group:
-            for index, request in enumerate(requests):
-                if command.pace:
-                    due = start + (request.arrival_seconds - requests[0].arrival_seconds) / command.pace
-                    await asyncio.sleep(max(0.0, due - loop.time()))
-                await slots.acquire()
-                group.create_task(serve(request))
-                if loop.time() - reported >= 1.0:
-                    reported = loop.time()
-                    self._say({"event": "progress", "served": index, "of": len(requests), "stats": self._stats()})
+        try:
+            async with asyncio.TaskGroup() as group:
+                for index, request in enumerate(requests):
+                    if command.pace:
+                        due = start + (request.arrival_seconds - requests[0].arrival_seconds) / command.pace
+                        await asyncio.sleep(max(0.0, due - loop.time()))
+                    await slots.acquire()
+                    group.create_task(serve(request))
+                    if loop.time() - reported >= 1.0:
+                        reported = loop.time()
+                        self._say({"event": "progress", "served": index, "of": len(requests), "stats": self._stats()})
+        except BaseExceptionGroup as failed:
+            refused, defects = failed.split(BlockyardError)
+            if refused is None or defects is not None:
+                raise
+            raise _first_of(refused) from None
 
     async def _probe(self, key_hex: str) -> dict[str, Any]:
         for request in self._trace:
@@ -138,6 +145,12 @@ class CommandLoop:
         sys.stdout.buffer.flush()
 
 
+def _first_of(group: BaseExceptionGroup[BlockyardError]) -> BlockyardError:
+    """One of the errors of requests that failed together."""
+    first = group.exceptions[0]
+    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
+
+
 def _outcome(outcome: BlockOutcome) -> dict[str, Any]:
     return {
         "key": outcome.key.hex(),
@@ -153,9 +166,11 @@ def _stdin_lines() -> "asyncio.Queue[bytes | None]":
     lines: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     def read() -> None:
-        for line in sys.stdin.buffer:
-            loop.call_soon_threadsafe(lines.put_nowait, line)
-        loop.call_soon_threadsafe(lines.put_nowait, None)
+        # The loop may be gone before the input: after ``quit`` nobody waits for more.
+        with contextlib.suppress(RuntimeError):
+            for line in sys.stdin.buffer:
+                loop.call_soon_threadsafe(lines.put_nowait, line)
+            loop.call_soon_threadsafe(lines.put_nowait, None)
 
     # A daemon: after ``quit`` it may still wait for a line that never comes.
     threading.Thread(target=read, name="commands", daemon=True).start()

@@ -91,7 +91,8 @@ class MockEngine:
             rest = run.slice(len(held), len(run))
             if not len(rest):
                 return outcomes
-            blocks = await self._allocate(len(rest))
+            blocks, _ = self._cache.allocate(len(rest), self._client.unsettled_blocks)
+            await self._tell_reuse(blocks)
             request_id = RequestId(f"trace-{request.index}-{self.counts.requests}")
             outcomes += await self._fill(request_id, rest, blocks)
         finally:
@@ -101,15 +102,16 @@ class MockEngine:
     async def reset(self) -> None:
         """Drop the own prefix cache, so that the next requests ask the node."""
         self._cache.clear()
-        await self._client.reset()
+        try:
+            await self._client.reset()
+        except UnavailableError:
+            self.counts.refused_calls += 1  # guards are raised; the next connection hears of an empty set
 
-    async def _allocate(self, count: int) -> list[EngineBlockId]:
-        blocks, evicted = self._cache.allocate(count, self._client.unsettled_blocks)
+    async def _tell_reuse(self, blocks: list[EngineBlockId]) -> None:
         try:
             await self._client.deregister(blocks)
         except UnavailableError:
             self.counts.refused_calls += 1  # guards are raised; the set is announced again after the reconnect
-        return blocks
 
     async def _fill(self, request: RequestId, run: ChainRun, blocks: list[EngineBlockId]) -> list[BlockOutcome]:
         outcomes = await self._load(request, run, blocks)

@@ -71,13 +71,16 @@ async def connect(path: Path, timeout_seconds: float) -> socket.socket:
 
     Raises:
         ConfigurationError: the path is too long.
-        UnavailableError: nobody listens there.
+        UnavailableError: nobody listens there, or this process has no descriptor left.
         DeadlineExceededError: the listener did not accept within ``timeout_seconds``.
     """
     check_path(path)
     deadline = asyncio.get_running_loop().time() + timeout_seconds
     while True:
-        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        except OSError as error:
+            raise UnavailableError("cannot open a socket", reason=error.strerror or str(error)) from error
         try:
             peer.connect(os.fspath(path))
         except BlockingIOError:

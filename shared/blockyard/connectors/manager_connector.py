@@ -1,0 +1,170 @@
+"""Keeps an engine connected to its block-manager: connects, says hello, tries again after every end.
+
+::
+
+    away ──hello answered──► connected ──closed──► away            away ──hello refused──► refused ──later──► away
+
+A refusal is told to whoever waits, and tried again now and then: a block-manager with other settings may come back.
+Invariants: there is at most one connection; it is offered to callers exactly as long as its hello holds.
+Threading: one event loop.
+"""
+
+import asyncio
+import copy
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Final
+
+from blockyard.connectors.manager_link import ManagerLink
+from blockyard.core.errors import (
+    BlockyardError,
+    ConfigurationError,
+    IdentityMismatchError,
+    LayoutMismatchError,
+    RequestError,
+    UnavailableError,
+    UnsupportedOperationError,
+    UnsupportedVersionError,
+)
+from blockyard.runtime.backoff import Backoff
+from blockyard.wire.connector_channel import Hello
+
+_log: Final = logging.getLogger(__name__)
+
+_FIRST_PAUSE_SECONDS: Final = 0.05
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+_REFUSED_SECONDS: Final = 5.0
+"""Pause after a refusal."""
+_STEADY_SECONDS: Final = 5.0
+"""A connection that lived shorter than this counts as a failed attempt: two engines of one name would else take the
+session from each other without a pause."""
+_REFUSALS: Final = (
+    IdentityMismatchError,
+    LayoutMismatchError,
+    UnsupportedOperationError,
+    UnsupportedVersionError,
+    ConfigurationError,
+)
+
+
+class ManagerConnector:
+    """The connection of one engine, over all lives of its block-manager."""
+
+    def __init__(
+        self,
+        socket: Path,
+        hello: Callable[[], tuple[Hello, Sequence[int]]],
+        on_welcome: Callable[[ManagerLink], Sequence[Coroutine[object, object, None]]],
+        on_state: Callable[[bool], None],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            socket: where the block-manager serves engines.
+            hello: the hello to send and the descriptors that go with it.
+            on_welcome: called when hello was answered, before any call can use the connection; what it returns runs
+                alongside the calls and is cancelled when the connection ends.
+            on_state: told True after each welcome and False after each loss of the connection.
+        """
+        self._socket = socket
+        self._hello = hello
+        self._on_welcome = on_welcome
+        self._on_state = on_state
+        self.link: ManagerLink | None = None
+        """The open connection, if any."""
+        self._task: asyncio.Task[None] | None = None
+        self._answered = asyncio.Event()
+        self._failure: BlockyardError | None = None
+        """Why the last attempt failed; None while connected."""
+
+    def start(self) -> None:
+        """Connect in the background."""
+        self._task = asyncio.create_task(self._stay_connected(), name="blockyard-client")
+        self._task.add_done_callback(self._ended)
+
+    async def stop(self) -> None:
+        """Close the connection and try no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)  # a defect was logged when it happened
+
+    async def wait_connected(self, timeout_seconds: float) -> None:
+        """Wait until hello was answered; see ``BlockyardClient.wait_connected``."""
+        try:
+            await asyncio.wait_for(self._answered.wait(), timeout_seconds)
+        except TimeoutError:
+            raise self._unavailable("no block-manager answered") from None
+        if self._failure is not None:
+            raise copy.copy(self._failure)
+        if self._task is not None and self._task.done():
+            self._task.result()
+
+    def connected(self) -> ManagerLink:
+        """The open connection.
+
+        Raises:
+            UnavailableError: there is none; says why.
+        """
+        if self.link is None:
+            raise self._unavailable("not connected to a block-manager")
+        return self.link
+
+    def _unavailable(self, detail: str) -> UnavailableError:
+        reason = {} if self._failure is None else {"reason": str(self._failure)}
+        return UnavailableError(detail, socket=str(self._socket), **reason)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Wake who waits for a connection; a defect here must not look like a manager that is away."""
+        self._answered.set()
+        if not task.cancelled() and (defect := task.exception()) is not None:
+            _log.error("the client stopped connecting", exc_info=defect)
+
+    async def _stay_connected(self) -> None:
+        backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+        while True:
+            pause_seconds = 0.0
+            try:
+                await self._connect_once(backoff)
+            except BlockyardError as error:
+                if isinstance(error, _REFUSALS) or type(error) is RequestError:
+                    self._refused(error)
+                    pause_seconds = _REFUSED_SECONDS
+                elif not self._answered.is_set():
+                    self._failure = error  # a block-manager that is away or restarting
+            await asyncio.sleep(pause_seconds or backoff.next_seconds())
+
+    def _refused(self, error: BlockyardError) -> None:
+        if str(error) != str(self._failure):
+            _log.warning("the block-manager refuses this engine: %s", error)
+        self._failure = error
+        self._answered.set()
+
+    async def _connect_once(self, backoff: Backoff) -> None:
+        link = await ManagerLink.open(self._socket)
+        try:
+            await link.hello(*self._hello())
+            loop = asyncio.get_running_loop()
+            welcomed_at = loop.time()
+            await self._serve(link)
+            if loop.time() - welcomed_at >= _STEADY_SECONDS:
+                backoff.reset()
+        finally:
+            link.close()
+
+    async def _serve(self, link: ManagerLink) -> None:
+        """Let calls use the connection until it ends."""
+        works = self._on_welcome(link)
+        self.link, self._failure = link, None
+        self._answered.set()
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(work) for work in works]
+                self._on_state(True)
+                await link.wait_closed()
+                for task in tasks:
+                    task.cancel()
+        finally:
+            self.link = None
+            self._answered.clear()
+            self._on_state(False)
