@@ -294,10 +294,13 @@ class PackPlanner:
             self._wait(key, before)
 
     def _segment_up_to(self, key: ContentKey) -> tuple[BlockName, ...] | None:
-        """Blocks from the start of the segment to ``key``; None where one of them is not in G2."""
+        """Blocks from the start of the segment to ``key``; None where one of them is not in G2.
+
+        Names come from engines, which may name a parent that is no neighbour, or the block itself.
+        """
         names: list[BlockName] = []
         node = self._nodes.get(key)
-        while node is not None:
+        while node is not None and (not names or node.name.position == names[-1].position - 1):
             names.append(node.name)
             if node.name.position == self.geometry.segment_start(node.name.position):
                 return tuple(reversed(names))

@@ -18,6 +18,7 @@ from blockyard.core.handles import ImmutableBlocks
 
 NO_DEADLINE: Final = math.inf
 """For pins that only their owner ends, such as those of a job."""
+_SLACK: Final = 64
 
 
 @unique
@@ -53,20 +54,27 @@ class PinRow:
 class PinTable:
     """All pins; releases what is left when its ``with`` block ends or ``close`` is called."""
 
-    __slots__ = ("_deadlines", "_rows", "_serial")
+    __slots__ = ("_compact_at", "_deadlines", "_rows", "_serial")
 
     def __init__(self) -> None:
         """Make an empty table."""
         self._rows: dict[PinOwner, dict[int, PinRow]] = {}
-        # (deadline, serial, owner); entries of pins that ended or were renewed are skipped when they come up.
+        # (deadline, serial, owner); entries of pins that ended or were renewed are skipped when they come up, and
+        # dropped when they are the most: a waiting request renews its lease at every step of its engine.
         self._deadlines: list[tuple[float, int, PinOwner]] = []
         self._serial = 0
+        self._compact_at = _SLACK
 
     # --- counts ---------------------------------------------------------------------------------------------------
     @property
     def count(self) -> int:
         """Number of pins."""
         return sum(map(len, self._rows.values()))
+
+    @property
+    def remembered(self) -> int:
+        """Entries in memory, for the bound."""
+        return self.count + len(self._deadlines)
 
     def blocks(self, *kinds: PinKind) -> int:
         """Blocks pinned by owners of these kinds (all kinds if none is named), counted once per pin."""
@@ -92,6 +100,14 @@ class PinTable:
         self._rows.setdefault(owner, {})[self._serial] = PinRow(owner, blocks, deadline)
         if deadline != NO_DEADLINE:
             heapq.heappush(self._deadlines, (deadline, self._serial, owner))
+            if len(self._deadlines) > self._compact_at:
+                self._compact()
+
+    def _compact(self) -> None:
+        live = [entry for entry in self._deadlines if entry[1] in self._rows.get(entry[2], ())]
+        heapq.heapify(live)
+        self._deadlines = live
+        self._compact_at = 2 * len(live) + _SLACK
 
     def replace(self, owner: PinOwner, blocks: ImmutableBlocks, deadline: float = NO_DEADLINE) -> None:
         """Pin ``blocks`` for ``owner`` instead of what it pinned: a repeated reservation renews the lease."""

@@ -301,3 +301,14 @@ def test_memory_is_bounded_where_nobody_asks_what_is_due() -> None:
         planner.evicted(keys(list(reversed(names))), float(turn))
 
     assert planner.remembered <= 64
+
+
+@pytest.mark.parametrize("parent", [b"x" * 16, b"a" * 16, b"b" * 16], ids=["itself", "too far away", "below it"])
+def test_block_whose_parent_is_no_neighbour_is_in_no_pack(planner: PackPlanner, parent: bytes) -> None:
+    first = BlockName(ChainDigest(b"a" * 32), ROOT_KEY, 0)
+    last = BlockName(ChainDigest(b"x" * 32), ContentKey(parent), 3)
+    below = BlockName(ChainDigest(b"b" * 32), last.key, 4)
+    planner.registered([first, last, below], SCOPE, now=0.0)
+
+    planned = {key for plan in planner.due(now=IDLE) for key in plan.keys}
+    assert planned.isdisjoint({last.key, below.key})

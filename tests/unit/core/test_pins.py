@@ -47,6 +47,19 @@ def test_a_repeated_reservation_replaces_and_renews_the_first() -> None:
         assert pins.expire(8.0) == (LEASE,)
 
 
+def test_renewing_a_lease_without_end_needs_no_memory() -> None:
+    pool = make_pool(4)
+    other = PinOwner(PinKind.LEASE, "session 1 request 2")
+    with PinTable() as pins:
+        pins.add(other, hold(pool, chain("b", 1)), deadline=500.5)
+        for step in range(1_000):
+            pins.replace(LEASE, pool.match(chain("b", 1)), deadline=5_000.0 + step)
+        assert pins.remembered < 200
+        assert pins.expire(500.5) == (other,)
+        assert pins.expire(5_998.0) == ()
+        assert pins.expire(5_999.0) == (LEASE,)
+
+
 def test_a_lease_becomes_the_pin_of_a_job() -> None:
     pool = make_pool(4)
     with PinTable() as pins:
