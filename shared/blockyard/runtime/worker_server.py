@@ -261,8 +261,16 @@ class WorkerServer:
         try:
             statuses = list(await self._executor.run(ticket.payload, control))
         except BlockyardError as error:
-            _log.warning("job %d:%d failed: %s", ticket.job.epoch, ticket.job.seq, error)
-            failed = ItemStatus.UNKNOWN if isinstance(error, UnavailableError) else ItemStatus.IO_ERROR
+            away = isinstance(error, UnavailableError)
+            # A server that is away is told where it is noticed, not for every job that needed it.
+            _log.log(
+                logging.DEBUG if away else logging.WARNING,
+                "job %d:%d failed: %s",
+                ticket.job.epoch,
+                ticket.job.seq,
+                error,
+            )
+            failed = ItemStatus.UNKNOWN if away else ItemStatus.IO_ERROR
             statuses = [failed] * ticket.items
         self._ledger.finish(ticket.job, bytes(statuses), index_pending=control.index_pending)
         if self._meter is not None:

@@ -38,6 +38,6 @@ async def becomes(bus: Bus, state: BusState) -> None:
 async def eventually(read: Callable[[], Awaitable[Value]], holds: Callable[[Value], bool]) -> Value:
     """Ask the server again and again until its answer holds; time passes there, not here."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while not holds(value := await read()):  # noqa: ASYNC110 - the server does not tell
+        while not holds(value := await read()):
             await asyncio.sleep(_POLL_SECONDS)
     return value

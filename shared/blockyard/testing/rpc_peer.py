@@ -125,7 +125,7 @@ def pipe_with(data: bytes) -> int:
 async def until(holds: Callable[[], bool]) -> None:
     """Let the event loop turn until something holds."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while not holds():  # noqa: ASYNC110 - what is waited for is not ours to signal
+        while not holds():
             await asyncio.sleep(0)
 
 

@@ -29,7 +29,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]], what: str, second
     """
     try:
         async with asyncio.timeout(seconds):
-            while not await condition():  # noqa: ASYNC110  (the condition lies in another process)
+            while not await condition():
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
         raise ServerStartError(f"waited in vain: {what}", server="node") from None

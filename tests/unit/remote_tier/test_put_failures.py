@@ -16,7 +16,7 @@ from blockyard.core.errors import (
     RequestError,
     UnavailableError,
 )
-from blockyard.core.vocabulary import Availability, Generation, ItemStatus
+from blockyard.core.vocabulary import Availability, Generation, ItemStatus, PackId
 from blockyard.testing.blocks import chain
 from blockyard.testing.remote_bench import PackControl
 from blockyard.tiers.g4_packs import PACK_HEADER_BYTES, decode_pack_header
@@ -43,7 +43,7 @@ async def test_the_same_pack_of_another_writer_is_adopted(node: Node, make_node:
 
 async def test_adopting_restores_lost_locators(node: Node) -> None:
     await node.bench.put(RUN)
-    await node.index.drop_locators(node.bench.identity, FIRST_PACK, RUN.keys())  # type: ignore[arg-type]
+    await node.index.drop_locators(node.bench.identity, PackId(FIRST_PACK), RUN.keys())
     await node.bench.put(RUN)
     assert (await node.bench.find(RUN)).availability == [Availability.G4] * 8
 

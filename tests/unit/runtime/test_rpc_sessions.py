@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -233,6 +234,9 @@ async def test_no_more_requests_are_read_than_may_be_in_work(path: Path) -> None
         await gate.acquire()
         return Told(request.number)
 
+    def begun(count: int) -> bool:
+        return len(started) == count
+
     async with Server(path, Request, gated, max_in_flight=2), raw_peer(path) as peer:
         await peer.send(b"".join(ask(number, number) for number in range(1, 6)))
         await until(lambda: len(started) == 2)
@@ -240,7 +244,7 @@ async def test_no_more_requests_are_read_than_may_be_in_work(path: Path) -> None
         assert started == [1, 2]
         for expected in range(3, 6):
             gate.release()
-            await until(lambda expected=expected: len(started) == expected)  # type: ignore[misc]
+            await until(functools.partial(begun, expected))
         for _ in range(2):
             gate.release()
         assert [frame.call for _ in range(5) if (frame := await peer.receive())] == [1, 2, 3, 4, 5]

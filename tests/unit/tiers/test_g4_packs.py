@@ -1,6 +1,7 @@
 """Keys and headers of packs, and the check of their records."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -100,9 +101,9 @@ def test_a_short_object_is_no_pack() -> None:
 
 
 @pytest.mark.parametrize("change", [{"blocks_per_pack": 2}, {"stride_bytes": 100}, {"keys": b""}])
-def test_a_header_without_sense_is_no_header(change: dict[str, int]) -> None:
+def test_a_header_without_sense_is_no_header(change: dict[str, Any]) -> None:
     with pytest.raises(CorruptBlockError):
-        decode_pack_header(dataclasses.replace(HEADER, **change).encode())  # type: ignore[arg-type]
+        decode_pack_header(dataclasses.replace(HEADER, **change).encode())
 
 
 def test_the_same_run_by_another_writer_is_the_same_run() -> None:
@@ -127,8 +128,8 @@ def test_the_wanted_record_is_accepted() -> None:
         ({"file_id": bytes([1] * 16)}, RecordFault.DAMAGED),
     ],
 )
-def test_another_record_is_refused(change: dict[str, object], fault: RecordFault) -> None:
-    other = dataclasses.replace(RECORD, **change)  # type: ignore[arg-type]
+def test_another_record_is_refused(change: dict[str, Any], fault: RecordFault) -> None:
+    other = dataclasses.replace(RECORD, **change)
     assert check_pack_record(pack_header(other), WANTED) is fault
 
 
