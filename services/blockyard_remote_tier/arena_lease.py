@@ -48,11 +48,6 @@ class ArenaLease:
         self._uses: dict[bytes, int] = {}
         self._retired: dict[bytes, Arena] = {}
 
-    @property
-    def attached(self) -> bool:
-        """True where an arena is mapped."""
-        return self._current is not None
-
     def replace(self, arena: Arena) -> None:
         """Use ``arena`` from now on; the same one again only gives up the new mapping."""
         held = self._current

@@ -25,22 +25,14 @@ class Backoff:
         self._max_seconds = max_seconds
         self._step_seconds = first_seconds
         self._random = random.Random(seed)
-        self._attempts = 0
-
-    @property
-    def attempts(self) -> int:
-        """Waits taken since the start or the last reset."""
-        return self._attempts
 
     def next_seconds(self) -> float:
         """Seconds to wait now; the next ones will be longer."""
         step = self._step_seconds
         self._step_seconds = min(2 * step, self._max_seconds)
-        self._attempts += 1
         # Half fixed, half random: peers that failed together come back spread out, yet never at once.
         return step / 2 + self._random.random() * step / 2
 
     def reset(self) -> None:
         """Success: start over with the shortest wait."""
         self._step_seconds = self._first_seconds
-        self._attempts = 0

@@ -56,10 +56,6 @@ class Health:
         """Add a check or replace its result; ``detail`` says what is missing."""
         self._checks[name] = Check(name, ok, detail)
 
-    def remove(self, name: str) -> None:
-        """Forget a check; harmless where there is none."""
-        self._checks.pop(name, None)
-
     @property
     def checks(self) -> tuple[Check, ...]:
         """All checks, in the order they were first set."""
