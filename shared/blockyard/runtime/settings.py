@@ -138,7 +138,7 @@ class G4Section(_Section):
     secret_key: SecretStr = SecretStr("")
     """Its secret."""
     target_bytes: ByteSize = Field(default=ByteSize(4 << 20), ge=4_096)
-    """Wanted size of the blocks in one object, at most 65532 KiB; equal for all nodes of a store, kept in its marker."""
+    """Wanted size of the blocks in one object, at most 65532 KiB; one value per store, kept in its marker."""
     tail_idle_seconds: float = Field(default=2.0, gt=0, le=_LONGEST_SECONDS)
     """A partly filled pack is stored when its chain got no new block for this long."""
     request_timeout_seconds: float = Field(default=10.0, gt=0, le=_LONGEST_SECONDS)
