@@ -112,7 +112,7 @@ class JobDesk:
         """Next job to submit, loads first; None where nothing waits or the worker's window is full."""
         for lane in Lane:
             queue = self._queues[role][lane]
-            while queue and self.table.can_plan(role):
+            while queue and self.table.can_plan(role, lane):
                 opened = queue.popleft()
                 ttl_ms = self._ttl_ms(opened)
                 if ttl_ms <= 0:

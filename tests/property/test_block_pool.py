@@ -309,6 +309,17 @@ class PoolMachine(RuleBasedStateMachine):
         self.tried[f"adopt, {len(losers)} surplus"] += 1
         self.keep(self.pool.adopt([record]).losers, losers)
 
+    @rule(data=st.data(), generation=st.integers(1, 9))
+    def see_header(self, data: st.DataObject, generation: int) -> None:
+        number = data.draw(st.sampled_from(list(self.model.rows)))
+        row = self.model.rows[number]
+        row.latest_grant = max(row.latest_grant, generation)
+        if row.state is RowState.FREE:
+            row.generation = row.latest_grant
+            self.pool.set_generation(BlockId(number), Generation(generation))
+        else:
+            self.pool.remember_generation(BlockId(number), Generation(generation))
+
     # --- after every step ---
     @invariant()
     def rows_agree_with_the_model(self) -> None:

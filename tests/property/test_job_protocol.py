@@ -256,12 +256,13 @@ class Manager:
     def plan(self) -> None:
         blocked = self.taken.union(*self.inherited.values())
         free = [slot for slot in range(SLOTS) if slot not in blocked]
-        if not self.ready or not free or not self.table.can_plan(OW):
-            return
         chance = self.world.time.random
+        lane = chance.choice(list(Lane))
+        if not self.ready or not free or not self.table.can_plan(OW, lane):
+            return
         slots = tuple(chance.sample(free, min(len(free), chance.randint(1, 3))))
         ttl_ms = chance.choice((100, 600, 4_000))
-        seq = self.table.plan(OW, JobKind.G3_G2, chance.choice(list(Lane)), ttl_ms)
+        seq = self.table.plan(OW, JobKind.G3_G2, lane, ttl_ms)
         self.issued += 1
         for slot in slots:
             self.generations[slot] += 1

@@ -50,6 +50,9 @@ def token_bytes(tokens: Tokens) -> bytes:
         if tokens.size and (int(tokens.min()) < 0 or int(tokens.max()) > MAX_TOKEN):
             raise RequestError("a token is not an unsigned 32-bit integer")
         return tokens.astype("<u4", copy=False).tobytes()
+    if isinstance(tokens, (bytes, bytearray)):
+        # An array would take their bytes as they lie in memory, several to a token.
+        raise RequestError("tokens are integers, not packed bytes")
     try:
         packed = array("I", tokens)
     except (OverflowError, TypeError) as error:
@@ -134,13 +137,13 @@ def _checked_runs(scope: SequenceScope) -> list[MultimodalRun]:
     """Runs in order of position.
 
     Raises:
-        RequestError: a run is empty, starts before the sequence, has no digest, or overlaps another.
+        RequestError: a run is empty or too long, starts before the sequence, has no digest, or overlaps another.
     """
     runs = sorted(scope.multimodal, key=lambda run: run.first_token)
     end = 0
     for run in runs:
-        if run.tokens < 1 or run.first_token < 0 or not run.content_digest:
-            raise RequestError("a multimodal run is empty or has no digest", first_token=run.first_token)
+        if not 1 <= run.tokens <= MAX_TOKEN or run.first_token < 0 or not run.content_digest:
+            raise RequestError("a multimodal run is empty, too long or has no digest", first_token=run.first_token)
         if run.first_token < end:
             raise RequestError("multimodal runs overlap", first_token=run.first_token)
         end = run.first_token + run.tokens

@@ -51,6 +51,11 @@ class JobLimits:
     """Open jobs per worker."""
     seq_window: int = SEQ_WINDOW
 
+    @property
+    def store_limit(self) -> int:
+        """Open stores per worker: the rest is for loads, so that no request waits for a disk or server that hangs."""
+        return max(1, self.unsettled_limit * 3 // 4)
+
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:

@@ -10,7 +10,7 @@ The channel may lose, repeat, delay and reorder; nothing here depends on the ord
 result, by its worker's word that it will never run, or by proof that the worker's life is over: a deadline, a cancel
 or a lost connection never settles. The caller commits the items of a job exactly where a call here returns True.
 Invariants: each number is settled at most once; ``settled_below`` never falls; at most ``unsettled_limit`` jobs per
-worker and ``SEQ_WINDOW`` numbers are open.
+worker, ``store_limit`` of them stores, and ``SEQ_WINDOW`` numbers are open.
 Threading: owned by one thread. Does no I/O and keeps no payload: the caller maps numbers to what they are about.
 """
 
@@ -57,7 +57,7 @@ class JobTable:
         self._clock = clock
         self._limits = limits or JobLimits()
         self._jobs: dict[JobSeq, _Job] = {}
-        self._open_by_role: dict[WorkerRole, int] = dict.fromkeys(WorkerRole, 0)
+        self._open: dict[WorkerRole, dict[Lane, int]] = {role: dict.fromkeys(Lane, 0) for role in WorkerRole}
         self._workers: dict[WorkerRole, _Worker] = {}
         self._next_seq = 1
         self._settled_below = 1
@@ -93,11 +93,13 @@ class JobTable:
         worker = self._workers.get(role)
         return worker is not None and worker.connected
 
-    def can_plan(self, role: WorkerRole) -> bool:
-        """True where ``plan`` would succeed: the worker is attached and both windows have room."""
+    def can_plan(self, role: WorkerRole, lane: Lane) -> bool:
+        """True where ``plan`` would succeed: the worker is attached and both windows have room for this lane."""
+        opened = self._open[role]
         return (
             self.connected(role)
-            and self._open_by_role[role] < self._limits.unsettled_limit
+            and sum(opened.values()) < self._limits.unsettled_limit
+            and (lane is Lane.LOAD or opened[lane] < self._limits.store_limit)
             and self._next_seq < self._settled_below + self._limits.seq_window
         )
 
@@ -112,13 +114,14 @@ class JobTable:
         worker = self._workers.get(role)
         if worker is None or not worker.connected:
             raise NotReadyError("the worker is not attached", worker=role.label)
-        if not self.can_plan(role):
-            raise JobWindowFullError("too many open jobs", worker=role.label, open=self._open_by_role[role])
+        if not self.can_plan(role, lane):
+            opened = sum(self._open[role].values())
+            raise JobWindowFullError("too many open jobs", worker=role.label, lane=lane.name.lower(), open=opened)
         seq = JobSeq(self._next_seq)
         self._next_seq += 1
         deadline = self._clock.monotonic() + ttl_ms / 1_000
         self._jobs[seq] = _Job(role, worker.epoch, kind, lane, deadline)
-        self._open_by_role[role] += 1
+        self._open[role][lane] += 1
         self.counts.planned += 1
         return seq
 
@@ -305,7 +308,7 @@ class JobTable:
         job = self._jobs.pop(seq, None)
         if job is None:
             return False
-        self._open_by_role[job.role] -= 1
+        self._open[job.role][job.lane] -= 1
         self.counts.settled += 1
         while self._settled_below < self._next_seq and JobSeq(self._settled_below) not in self._jobs:
             self._settled_below += 1

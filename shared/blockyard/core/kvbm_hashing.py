@@ -236,6 +236,8 @@ def _checked_runs(media: Sequence[MediaRun], tokens: int) -> list[MediaRun]:
     for run in runs:
         if run.tokens < 1 or run.first_token < 0 or _end(run) > tokens:
             raise RequestError("a media run is empty or out of bounds", first_token=run.first_token, tokens=run.tokens)
+        if not 0 <= run.media_hash <= _MASK_64:
+            raise RequestError("a media hash is an unsigned 64-bit integer", first_token=run.first_token)
         if run.first_token < end:
             raise RequestError("media runs overlap", first_token=run.first_token)
         end = _end(run)

@@ -49,6 +49,8 @@ def check_job(job: Job) -> None:
     target = job.kind in _INTO_ENGINE_OR_SLOT
     _need("dst_index", items.dst_index, items.count, _INDEX_BYTES, needed=target)
     _need("dst_generation", items.dst_generation, items.count, _GENERATION_BYTES, needed=target)
+    if target and len(destination_slots(job)) != items.count:
+        raise RequestError("a job writes no destination twice", column="dst_index")
     if job.kind in _INTO_SLOT and max(destination_generations(job)) > _MOST_GENERATION:
         raise RequestError("a generation has at most 56 bits", column="dst_generation")
     if job.kind is JobKind.FREE and destination_tier(job.kind, job.free_tier) is None:

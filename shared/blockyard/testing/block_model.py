@@ -71,8 +71,8 @@ class BlockModel:
 
     def abandon(self, numbers: list[int]) -> None:
         for number in numbers:
-            latest = self.rows[number].latest_grant
-            self.rows[number] = ModelRow(RowState.ABANDONED, latest, latest_grant=latest)
+            row = self.rows[number]
+            self.rows[number] = ModelRow(RowState.ABANDONED, row.generation, latest_grant=row.latest_grant)
 
     def to_free(self, numbers: list[int]) -> None:
         for number in numbers:

@@ -15,6 +15,7 @@ Message = TypeVar("Message")
 PROTOCOL_VERSION: Final = 1
 MAX_FRAME_BYTES: Final = 8 * 1024 * 1024
 MAX_KEYS_PER_CALL: Final = 4_096
+_MAX_REASON: Final = 200
 
 _encoder: Final = msgspec.msgpack.Encoder()
 
@@ -45,4 +46,5 @@ class BoundedDecoder(Generic[Message]):
         try:
             return self._decoder.decode(data)
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
-            raise MalformedFrameError(str(error)) from error
+            # The reason quotes what was sent, which may be megabytes.
+            raise MalformedFrameError(str(error)[:_MAX_REASON]) from error

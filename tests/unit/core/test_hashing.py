@@ -108,11 +108,12 @@ def test_the_order_of_multimodal_runs_in_the_request_does_not_matter() -> None:
     "runs",
     [
         (MultimodalRun(first_token=0, tokens=0, content_digest=b"x"),),
+        (MultimodalRun(first_token=0, tokens=2**64, content_digest=b"x"),),
         (MultimodalRun(first_token=-1, tokens=2, content_digest=b"x"),),
         (MultimodalRun(first_token=0, tokens=2, content_digest=b""),),
         (IMAGE, MultimodalRun(first_token=13, tokens=2, content_digest=b"x")),
     ],
-    ids=["empty", "before the sequence", "no digest", "overlapping"],
+    ids=["empty", "too long", "before the sequence", "no digest", "overlapping"],
 )
 def test_impossible_multimodal_runs_are_refused(runs: tuple[MultimodalRun, ...]) -> None:
     with pytest.raises(RequestError):
@@ -129,7 +130,18 @@ def test_arrays_and_lists_of_tokens_are_equal(dtype: np.typing.DTypeLike) -> Non
 
 @pytest.mark.parametrize(
     "tokens",
-    [[-1], [2**32], [1.5], ["a"], np.array([-1]), np.array([2**32]), np.array([1.5]), np.array([[1]])],
+    [
+        [-1],
+        [2**32],
+        [1.5],
+        ["a"],
+        bytes(8),
+        bytearray(3),
+        np.array([-1]),
+        np.array([2**32]),
+        np.array([1.5]),
+        np.array([[1]]),
+    ],
     ids=str,
 )
 def test_what_is_no_token_is_refused(tokens: list[int]) -> None:

@@ -20,13 +20,17 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def table(clock: FakeClock) -> JobTable:
-    made = JobTable(Epoch(9), clock, JobLimits(unsettled_limit=4, seq_window=8))
+    made = JobTable(Epoch(9), clock, JobLimits(unsettled_limit=6, seq_window=8))
     made.attached(OW, LIFE)
     return made
 
 
 def plan(table: JobTable, ttl_ms: int = 10_000) -> JobSeq:
     return table.plan(OW, JobKind.G1_G2, Lane.STORE, ttl_ms)
+
+
+def load(table: JobTable) -> JobSeq:
+    return table.plan(OW, JobKind.G2_G1, Lane.LOAD, 10_000)
 
 
 def state(table: JobTable, seq: JobSeq) -> JobState:
@@ -217,7 +221,7 @@ def test_proven_end_of_a_worker_settles_its_jobs(table: JobTable) -> None:
 
     assert table.worker_lost(OW, Epoch(LIFE - 1)).jobs == ()
     assert table.worker_lost(OW, LIFE).jobs == (seq,)
-    assert not table.can_plan(OW)
+    assert not table.can_plan(OW, Lane.LOAD)
 
 
 def test_planning_needs_an_attached_worker(table: JobTable) -> None:
@@ -230,13 +234,25 @@ def test_planning_needs_an_attached_worker(table: JobTable) -> None:
 
 def test_open_jobs_per_worker_are_bounded(table: JobTable) -> None:
     table.attached(RT, LIFE)
-    for _ in range(4):
-        plan(table)
+    for _ in range(6):
+        load(table)
 
-    assert not table.can_plan(OW)
+    assert not table.can_plan(OW, Lane.LOAD)
+    with pytest.raises(JobWindowFullError):
+        load(table)
+    assert table.plan(RT, JobKind.G4_PUT, Lane.STORE, 100) == 7
+
+
+def test_stores_leave_room_for_loads(table: JobTable) -> None:
+    stores = [plan(table) for _ in range(4)]
+
+    assert not table.can_plan(OW, Lane.STORE)
     with pytest.raises(JobWindowFullError):
         plan(table)
-    assert table.plan(RT, JobKind.G4_PUT, Lane.STORE, 100) == 5
+    assert table.can_plan(OW, Lane.LOAD)
+    load(table)
+    table.settle(stores[0], LIFE)
+    assert table.can_plan(OW, Lane.STORE)
 
 
 def test_one_stuck_job_bounds_the_numbers_that_follow(table: JobTable) -> None:

@@ -128,8 +128,15 @@ def test_token_values_under_a_media_run_do_not_matter() -> None:
 
 @pytest.mark.parametrize(
     "media",
-    [[MediaRun(0, 0, 1)], [MediaRun(-1, 2, 1)], [MediaRun(3, 2, 1)], [MediaRun(0, 2, 1), MediaRun(1, 2, 1)]],
-    ids=["empty", "before", "beyond", "overlapping"],
+    [
+        [MediaRun(0, 0, 1)],
+        [MediaRun(0, 2, 1 << 64)],
+        [MediaRun(0, 2, -1)],
+        [MediaRun(-1, 2, 1)],
+        [MediaRun(3, 2, 1)],
+        [MediaRun(0, 2, 1), MediaRun(1, 2, 1)],
+    ],
+    ids=["empty", "hash too large", "hash negative", "before", "beyond", "overlapping"],
 )
 def test_impossible_media_runs_are_refused(media: list[MediaRun]) -> None:
     with pytest.raises(RequestError):

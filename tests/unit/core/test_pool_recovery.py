@@ -99,6 +99,20 @@ def test_the_generation_of_a_row_in_use_cannot_be_set() -> None:
     assert pool.state(BlockId(0)) is RowState.INACTIVE
 
 
+def test_a_later_grant_that_a_header_names_is_never_given_again() -> None:
+    pool = make_pool(2)
+    with pool.allocate(1).blocks as blocks:
+        pool.remember_generation(BlockId(0), Generation(7))
+        pool.remember_generation(BlockId(0), Generation(5))
+        assert blocks.generations == (1,)
+    with pool.take([BlockId(0)]) as blocks:
+        assert blocks.generations == (8,)
+    with pytest.raises(BlockStateError):
+        pool.remember_generation(BlockId(1), Generation(3))
+    pool.take([BlockId(1)]).release()
+    assert pool.generation(BlockId(1)) == 1
+
+
 def test_a_generation_is_never_given_twice_even_if_an_older_header_was_adopted() -> None:
     pool = make_pool(1)
     pool.set_generation(BlockId(0), Generation(7))

@@ -47,7 +47,9 @@ JOB = Job(
     free_tier=2,
 )
 NO_TARGET = msgspec.structs.replace(ITEMS, dst_index=b"", dst_generation=b"")
-SLOTS_ONLY = Items(count=2, digests=b"", parents=b"", positions=b"", dst_index=bytes(8), dst_generation=bytes(16))
+SLOTS_ONLY = Items(
+    count=2, digests=b"", parents=b"", positions=b"", dst_index=ITEMS.dst_index, dst_generation=bytes(16)
+)
 
 
 @pytest.mark.parametrize("kind", JobKind)
@@ -81,6 +83,7 @@ def test_missing_or_torn_column_is_named(column: str, value: bytes) -> None:
         msgspec.structs.replace(JOB, group=-1),
         msgspec.structs.replace(JOB, group=1 << 16),
         msgspec.structs.replace(JOB, items=msgspec.structs.replace(ITEMS, dst_generation=packed(8, 1, 1 << 56))),
+        msgspec.structs.replace(JOB, items=msgspec.structs.replace(ITEMS, dst_index=packed(4, 7, 7))),
         msgspec.structs.replace(JOB, kind=JobKind.FREE, free_tier=1),
         msgspec.structs.replace(JOB, kind=JobKind.G3_G2, items=NO_TARGET),
         msgspec.structs.replace(JOB, kind=JobKind.G4_GET, packs=()),
