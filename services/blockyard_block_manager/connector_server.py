@@ -14,7 +14,7 @@ import asyncio
 import os
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from blockyard.core.errors import (
     BlockyardError,
@@ -39,13 +39,24 @@ from blockyard_block_manager.lookups import look_up
 from blockyard_block_manager.node_core import NodeCore
 from blockyard_block_manager.remote_index import RemoteIndex
 from blockyard_block_manager.section_waiters import SectionWaiters
-from blockyard_block_manager.worker_link import WorkerLink
 
 _MAX_REQUEST_NAME: Final = 256
 _MAX_TTL_MS: Final = 600_000
 _MAX_REMOTE_WAIT_MS: Final = 10_000
 _DESCRIPTORS: Final = 2
 _log: Final = get_logger(__name__)
+
+
+class EngineMapper(Protocol):
+    """What maps engine memory: the link to the offload-worker."""
+
+    async def map_engine(self, request: MapEngine, fds: tuple[int, int]) -> None:
+        """Map an engine's memory."""
+        ...
+
+    async def unmap_engine(self, request: UnmapEngine) -> None:
+        """Forget a mapping; answered once no job uses it."""
+        ...
 
 
 class _Engine:
@@ -65,11 +76,11 @@ class ConnectorServer:
     """Serves engines; use as ``async with``."""
 
     def __init__(
-        self, socket: Path, core: NodeCore, worker: WorkerLink, index: RemoteIndex, waiters: SectionWaiters
+        self, socket: Path, core: NodeCore, mapper: EngineMapper, index: RemoteIndex, waiters: SectionWaiters
     ) -> None:
-        """Prepare to serve on ``socket``; engine memory is mapped over the link ``worker``."""
+        """Prepare to serve on ``socket``; engine memory is mapped by ``mapper``."""
         self._core = core
-        self._worker = worker
+        self._mapper = mapper
         self._index = index
         self._waiters = waiters
         self._engines: dict[RpcSession, _Engine] = {}
@@ -241,7 +252,7 @@ class ConnectorServer:
             stride_bytes=session.stride_bytes,
         )
         worker_epoch = self._core.recovery.epoch(WorkerRole.OFFLOAD_WORKER)
-        await self._worker.map_engine(message, engine.fds)
+        await self._mapper.map_engine(message, engine.fds)
         if worker_epoch == self._core.recovery.epoch(WorkerRole.OFFLOAD_WORKER):
             with deciding():
                 self._core.mapped(session)
@@ -265,7 +276,7 @@ class ConnectorServer:
         async with self._mapping:  # after a mapping that is being made
             pass
         try:
-            await self._worker.call(UnmapEngine(mapping=session.mapping_number))
+            await self._mapper.unmap_engine(UnmapEngine(mapping=session.mapping_number))
         except BlockyardError as error:
             _log.info("engine memory was not unmapped", engine=session.engine, reason=str(error))
 

@@ -7,14 +7,14 @@ Threading: one event loop; one task.
 """
 
 import asyncio
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from blockyard.core.errors import FrameTooLargeError, UnavailableError
 from blockyard.core.outbox import Outbox, OutboxBatch
 from blockyard.core.vocabulary import EventSeq
 from blockyard.runtime.backoff import Backoff
-from blockyard.runtime.bus import Bus
-from blockyard.runtime.bus_values import BusState, OutgoingMessage, StreamSpec
+from blockyard.runtime.bus_values import BusState, OutgoingMessage, PublishOutcome, StreamSpec
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.telemetry import Metrics
 from blockyard.wire.event_codec import message_id
@@ -23,10 +23,26 @@ WINDOW_MESSAGES: Final = 512
 _log: Final = get_logger(__name__)
 
 
+class EventBus(Protocol):
+    """What a publisher needs of the bus."""
+
+    def listen(self, listener: Callable[[BusState], None]) -> None:
+        """Tell about changes of the connection."""
+        ...
+
+    async def ensure_stream(self, spec: StreamSpec) -> None:
+        """Make the stream if it is missing; raises ``UnavailableError`` while the bus is away."""
+        ...
+
+    async def publish_window(self, messages: Sequence[OutgoingMessage]) -> PublishOutcome:
+        """Publish in order; says how many from the start were acknowledged."""
+        ...
+
+
 class EventPublisher:
     """Publishes one outbox; ``run`` is its task."""
 
-    def __init__(self, outbox: Outbox, bus: Bus, stream: StreamSpec, subject: str, metrics: Metrics) -> None:
+    def __init__(self, outbox: Outbox, bus: EventBus, stream: StreamSpec, subject: str, metrics: Metrics) -> None:
         """Publish on ``subject`` of ``stream``."""
         self._outbox = outbox
         self._bus = bus

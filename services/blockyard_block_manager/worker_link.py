@@ -40,6 +40,8 @@ from blockyard_block_manager.node_core import NodeCore
 ATTACH_SECONDS: Final = 30.0
 """A worker lets running jobs of an earlier life end for a moment before it answers."""
 CALL_SECONDS: Final = 5.0
+UNMAP_SECONDS: Final = 60.0
+"""A mapping is given up only when its last job has ended."""
 _log: Final = get_logger(__name__)
 
 ReplyT = TypeVar("ReplyT")
@@ -96,26 +98,27 @@ class WorkerLink:
             await asyncio.sleep(backoff.next_seconds())
 
     # --- calls of others ----------------------------------------------------------------------------------------------
-    async def call(self, request: channel.Request, timeout_seconds: float = CALL_SECONDS) -> channel.Reply:
-        """Ask the attached worker.
+    async def find(self, request: channel.Find, timeout_seconds: float) -> channel.Found:
+        """Ask the shared index of the remote tier.
 
         Raises:
             UnavailableError: it is away, or did not answer in time.
             BlockyardError: its typed error.
         """
-        if self._rpc is None or not self._attached:
-            raise UnavailableError("the worker is away", worker=self.role.label)
-        return await self._rpc.call(request, timeout_seconds=timeout_seconds)
-
-    async def find(self, request: channel.Find, timeout_seconds: float) -> channel.Found:
-        """Ask the shared index of the remote tier."""
-        return _expect(await self.call(request, timeout_seconds), channel.Found)
+        return _expect(await self._open_rpc().call(request, timeout_seconds=timeout_seconds), channel.Found)
 
     async def map_engine(self, request: channel.MapEngine, fds: tuple[int, int]) -> None:
-        """Map an engine's memory at the offload-worker."""
+        """Map an engine's memory at the offload-worker; raises like ``find``."""
+        await self._open_rpc().call(request, timeout_seconds=CALL_SECONDS, fds=fds)
+
+    async def unmap_engine(self, request: channel.UnmapEngine) -> None:
+        """Forget a mapping, once no job uses it; raises like ``find``."""
+        await self._open_rpc().call(request, timeout_seconds=UNMAP_SECONDS)
+
+    def _open_rpc(self) -> Rpc:
         if self._rpc is None or not self._attached:
             raise UnavailableError("the worker is away", worker=self.role.label)
-        await self._rpc.call(request, timeout_seconds=CALL_SECONDS, fds=fds)
+        return self._rpc
 
     # --- one connection -----------------------------------------------------------------------------------------------
     async def _serve_connection(self, backoff: Backoff) -> None:

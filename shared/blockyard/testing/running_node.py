@@ -19,6 +19,7 @@ from blockyard.runtime.settings import NodeSettings, environment_of
 
 WAIT_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.01
+_SHOWN_LOG: Final = 6_000
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], what: str, seconds: float = WAIT_SECONDS) -> None:
@@ -130,5 +131,8 @@ async def running_node(settings: NodeSettings, *services: ServiceName) -> AsyncI
             node.start(*services)
             yield node
             await node.stop()
+        except BaseException as error:
+            error.add_note(node.logs()[-_SHOWN_LOG:])
+            raise
         finally:
             node.kill(*tuple(node._children))

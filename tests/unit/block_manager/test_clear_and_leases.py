@@ -111,6 +111,26 @@ def test_copies_evicted_earlier_cannot_come_back_after_a_clear(make_world: MakeW
     world.at_rest()
 
 
+def test_what_a_job_of_an_earlier_life_brings_after_a_clear_is_not_kept(make_world: MakeWorld) -> None:
+    world: World = make_world(g4=False).ready()
+    world.connect("one").compute(RUN)
+    world.submit(OW)
+    job = world.workers[OW].start()
+    assert job is not None
+    world.start_manager()
+    world.attach()
+    world.settle_without_work()
+    done = world.clear(Tier.G2)
+    world.settle_without_work()
+    assert done == [], "the earlier life's job may still write"
+    world.workers[OW].finish(job)
+    world.settle()
+    assert done
+    assert world.announced(Tier.G2) == set()
+    assert all(slot.state is not HeaderState.READY for slot in world.tiers[Tier.G2].slots)
+    world.at_rest()
+
+
 def test_what_is_stored_after_a_clear_stays(make_world: MakeWorld) -> None:
     world = filled(make_world)
     world.clear(Tier.G2)

@@ -365,10 +365,9 @@ class World:
         fold = self.events()
         assert fold.gaps == 0
         engines = {
-            HeldBlock(engine.session.owner, group, Tier.G1, engine.session.identity, key)
-            for engine in self.engines.values()
-            if not engine.session.closed
-            for key, group in engine.session.g1.contents
+            HeldBlock(session.owner, group, Tier.G1, session.identity, key)
+            for session in self.core.sessions
+            for key, group in session.g1.contents
         }
         assert {item for item in fold.held if item.tier is Tier.G1} == engines
         assert self.announced(Tier.G4) == {bytes(key) for key, _ in self.core.catalogue.contents}

@@ -1,0 +1,222 @@
+"""REST API over the application in process: answers, problems, limits."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+from tests.unit.block_manager.world import MODEL, OW, MakeWorld, World
+
+from blockyard.core.errors import UnavailableError
+from blockyard.core.vocabulary import Availability
+from blockyard.testing.blocks import chain
+from blockyard.wire.events import InstanceRecord
+from blockyard.wire.worker_channel import Find, Found
+from blockyard_block_manager.api.application import make_application
+from blockyard_block_manager.api.limits import MAX_BODY_BYTES
+from blockyard_block_manager.api.ports import ApiPorts
+from blockyard_block_manager.remote_index import RemoteIndex
+
+RUN = chain("a", 4)
+IDENTITY = MODEL.digest().hex()
+DIGESTS = [RUN.digest(index).hex() for index in range(4)]
+
+
+@dataclass
+class Link:
+    """A link to a remote tier that says G4 for everything."""
+
+    attached: bool = True
+    asked: list[Find] = field(default_factory=list)
+
+    async def find(self, request: Find, timeout_seconds: float) -> Found:
+        self.asked.append(request)
+        count = len(request.keys) // 16
+        locator = bytes(16) + bytes([0, 1, 0, 0]) + (4_352).to_bytes(4, "little") + bytes(8)
+        return Found(availability=bytes([Availability.G4]) * count, locators=locator * count)
+
+
+@dataclass
+class Api:
+    world: World
+    http: httpx.AsyncClient
+    index: RemoteIndex
+
+    async def problem(self, answer: Awaitable[httpx.Response], status: int, code: str) -> dict[str, object]:
+        response = await answer
+        assert response.status_code == status, response.text
+        assert response.headers["content-type"] == "application/problem+json"
+        body: dict[str, object] = response.json()
+        assert body["type"] == f"urn:blockyard:problem:{code}"
+        assert body["status"] == status
+        assert body["title"]
+        return body
+
+
+Instances = Callable[[], Awaitable[tuple[InstanceRecord, ...]]]
+
+
+async def nobody() -> tuple[InstanceRecord, ...]:
+    raise UnavailableError("NATS is away")
+
+
+@pytest.fixture
+async def api(make_world: MakeWorld) -> AsyncIterator[Api]:
+    world: World = make_world(g4=True).ready()
+    world.connect("one").compute(RUN)
+    world.settle()
+    index = RemoteIndex()
+    async with client(world, index, nobody) as http:
+        yield Api(world, http, index)
+    await index.close()
+
+
+def client(world: World, index: RemoteIndex, instances: Instances) -> httpx.AsyncClient:
+    application = make_application(ApiPorts(core=world.core, index=index, list_instances=instances))
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=application), base_url="http://node")
+
+
+async def test_tiers_show_what_they_hold(api: Api) -> None:
+    tiers = {tier["tier"]: tier for tier in (await api.http.get("/v1/tiers")).json()["tiers"]}
+    assert {name: tier["registered_blocks"] for name, tier in tiers.items()} == {"g1": 4, "g2": 4, "g3": 4, "g4": 4}
+    assert (tiers["g2"]["capacity_blocks"], tiers["g1"]["capacity_blocks"]) == (16, None)
+    assert all(tier["available"] for tier in tiers.values())
+    api.world.lose(OW)
+    tiers = {tier["tier"]: tier for tier in (await api.http.get("/v1/tiers")).json()["tiers"]}
+    assert (tiers["g2"]["available"], tiers["g3"]["available"]) == (False, False)
+
+
+async def test_a_node_that_never_saw_its_worker_still_answers(make_world: MakeWorld) -> None:
+    world: World = make_world(g4=False)
+    async with client(world, RemoteIndex(), nobody) as http:
+        tiers = (await http.get("/v1/tiers")).json()["tiers"]
+        assert [tier["capacity_blocks"] for tier in tiers] == [None] * 4
+        body = (await http.post("/v1/lookup", json={"identity": IDENTITY, "digests": DIGESTS})).json()
+        assert body == {"availability": ["unknown"] * 4, "prefix_blocks": 0}
+
+
+async def test_engines_are_listed_with_their_sets(api: Api) -> None:
+    (engine,) = (await api.http.get("/v1/engines")).json()["engines"]
+    assert (engine["engine"], engine["registered_blocks"], engine["mapped"]) == ("one", 4, True)
+    assert engine["identity"] == IDENTITY
+
+
+async def test_nodes_are_this_one_and_those_with_a_lease(api: Api) -> None:
+    body = (await api.http.get("/v1/nodes")).json()
+    assert (body["this"]["instance"], body["known"], body["nodes"]) == ("node", False, [])
+    assert [worker["phase"] for worker in body["this"]["workers"]] == ["ready", "ready"]
+
+    async def two() -> tuple[InstanceRecord, ...]:
+        return tuple(
+            InstanceRecord(instance=name, folder="f", epoch=1, api_url="http://x", engines=("e",)) for name in "ab"
+        )
+
+    async with client(api.world, api.index, two) as http:
+        body = (await http.get("/v1/nodes")).json()
+        assert (body["known"], [node["instance"] for node in body["nodes"]]) == (True, ["a", "b"])
+
+
+async def test_a_lookup_answers_per_block(api: Api) -> None:
+    more = [*DIGESTS, chain("b", 1).digest(0).hex()]
+    body = (await api.http.post("/v1/lookup", json={"identity": IDENTITY, "digests": more})).json()
+    assert body == {"availability": ["g2"] * 4 + ["miss"], "prefix_blocks": 4}
+    assert api.world.counter("lookup_blocks_total", tier="g2", outcome="hit") == 4
+    assert api.world.counter("lookup_blocks_total", tier="none", outcome="miss") == 1
+
+
+async def test_a_lookup_with_time_asks_the_shared_index_for_the_rest(api: Api) -> None:
+    link = Link()
+    api.index.connect(link)
+    other = chain("b", 2)
+    body = {"identity": IDENTITY, "digests": [other.digest(0).hex(), other.digest(1).hex()], "remote_wait_ms": 50}
+    answer = (await api.http.post("/v1/lookup", json=body)).json()
+    assert answer == {"availability": ["g4", "g4"], "prefix_blocks": 2}
+    link.attached = False
+    answer = (await api.http.post("/v1/lookup", json=body)).json()
+    assert answer == {"availability": ["unknown", "unknown"], "prefix_blocks": 0}
+
+
+async def test_a_clear_answers_when_it_is_done(api: Api) -> None:
+    asked = asyncio.create_task(api.http.post("/v1/tiers/g2:clear"))
+    while not api.world.core.desk.open_orders():
+        await asyncio.sleep(0)
+    api.world.settle()
+    response = await asked
+    assert response.status_code == 200
+    body = response.json()
+    assert (body["tier"], body["done"], body["removed"], body["headers_freed"]) == ("g2", True, 4, 4)
+
+
+async def test_a_clear_that_takes_longer_says_so(api: Api) -> None:
+    response = await api.http.post("/v1/tiers/g3:clear", params={"wait_seconds": 0})
+    assert (response.status_code, response.json()["done"], response.json()["removed"]) == (202, False, 4)
+
+
+@pytest.mark.parametrize("tier", ["g1", "g4"])
+async def test_tiers_of_others_cannot_be_cleared(api: Api, tier: str) -> None:
+    body = await api.problem(api.http.post(f"/v1/tiers/{tier}:clear"), 409, "unsupported-operation")
+    assert "reset" in str(body["detail"]) or "purge" in str(body["detail"])
+
+
+async def test_a_clear_without_the_worker_asks_to_come_back(api: Api) -> None:
+    api.world.lose(OW)
+    await api.problem(api.http.post("/v1/tiers/g2:clear"), 503, "not-ready")
+    assert (await api.http.post("/v1/tiers/g2:clear")).headers["retry-after"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"identity": "xy", "digests": []},
+        {"identity": IDENTITY, "digests": ["ab"]},
+        {"identity": IDENTITY, "digests": [DIGESTS[0].upper()]},
+        {"identity": IDENTITY, "digests": DIGESTS, "first_position": -1},
+        {"identity": IDENTITY, "digests": DIGESTS, "surprise": 1},
+        {"identity": IDENTITY, "digests": ["0" * 64] * 4_097},
+        [],
+    ],
+)
+async def test_a_body_that_does_not_fit_names_its_fields(api: Api, body: object) -> None:
+    problem = await api.problem(api.http.post("/v1/lookup", json=body), 422, "invalid-request")
+    assert problem["errors"]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"digests": [DIGESTS[0], DIGESTS[0]]}, {"first_position": 3}, {"parent": "1" * 32}]
+)
+async def test_columns_that_are_no_run_are_refused(api: Api, changes: dict[str, object]) -> None:
+    body = {"identity": IDENTITY, "digests": DIGESTS, **changes}
+    await api.problem(api.http.post("/v1/lookup", json=body), 400, "bad-request")
+
+
+async def test_unknown_pages_methods_and_tiers_are_problems(api: Api) -> None:
+    await api.problem(api.http.get("/v1/nothing"), 404, "not-found")
+    await api.problem(api.http.get("/v1/lookup"), 405, "method-not-allowed")
+    await api.problem(api.http.post("/v1/tiers/g9:clear"), 422, "invalid-request")
+
+
+async def test_a_body_that_is_no_json_is_a_problem(api: Api) -> None:
+    sent = api.http.post("/v1/lookup", content=b"{", headers={"content-type": "application/json"})
+    await api.problem(sent, 422, "invalid-request")
+    deep = api.http.post("/v1/lookup", content=b"[" * 100_000, headers={"content-type": "application/json"})
+    assert (await deep).headers["content-type"] == "application/problem+json"
+
+
+async def test_a_body_beyond_the_limit_is_refused_however_it_is_announced(api: Api) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(MAX_BODY_BYTES // 65_536 + 1):
+            yield b" " * 65_536
+
+    await api.problem(api.http.post("/v1/lookup", content=b" " * (MAX_BODY_BYTES + 1)), 413, "body-too-large")
+    await api.problem(api.http.post("/v1/lookup", content=chunks()), 413, "body-too-large")
+
+
+async def test_documentation_needs_nothing_from_elsewhere(api: Api) -> None:
+    page = await api.http.get("/docs")
+    assert page.status_code == 200
+    assert "http://" not in page.text
+    assert "https://" not in page.text
+    schema = (await api.http.get("/openapi.json")).json()
+    assert set(schema["paths"]) == {"/v1/tiers", "/v1/engines", "/v1/nodes", "/v1/lookup", "/v1/tiers/{tier}:clear"}

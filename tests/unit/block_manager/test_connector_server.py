@@ -1,0 +1,329 @@
+"""The engines' channel over a real socket, above the real decisions and fake workers."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from tests.unit.block_manager.world import BLOCK_BYTES, MODEL, OW, MakeWorld, World
+
+from blockyard.core.chain_run import ChainRun
+from blockyard.core.errors import (
+    IdentityMismatchError,
+    LayoutMismatchError,
+    PeerClosedError,
+    RequestError,
+    TooManyKeysError,
+    UnavailableError,
+    UnknownSessionError,
+)
+from blockyard.core.vocabulary import Availability, EngineId, ItemStatus, Tier
+from blockyard.runtime.rpc.client import RpcClient
+from blockyard.testing.blocks import chain
+from blockyard.testing.fake_slots import FakeEngineMemory, payload_of
+from blockyard.wire import connector_channel as channel
+from blockyard.wire.worker_channel import MapEngine, UnmapEngine
+from blockyard_block_manager.connector_server import ConnectorServer
+from blockyard_block_manager.remote_index import RemoteIndex
+from blockyard_block_manager.section_waiters import SectionWaiters
+
+WAIT_SECONDS = 5.0
+BLOCKS = 32
+HELLO = channel.Hello(
+    version=1, engine="e", identity=MODEL, blocks=BLOCKS, block_bytes=BLOCK_BYTES, stride_bytes=BLOCK_BYTES
+)
+RUN = chain("a", 4)
+
+
+@dataclass
+class Mapper:
+    """Maps nothing real: the fake worker gets the memory by the number of the mapping."""
+
+    world: World
+    mapped: dict[int, FakeEngineMemory] = field(default_factory=dict)
+    unmapped: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
+    refuse: Exception | None = None
+
+    async def map_engine(self, request: MapEngine, fds: tuple[int, int]) -> None:
+        if self.refuse is not None:
+            raise self.refuse
+        for fd in fds:
+            os.fstat(fd)
+        memory = self.mapped.setdefault(request.mapping, FakeEngineMemory.of(request.blocks))
+        self.world.workers[OW].engines[request.mapping] = memory
+
+    async def unmap_engine(self, request: UnmapEngine) -> None:
+        self.unmapped.put_nowait(request.mapping)
+
+
+@dataclass
+class Peer:
+    """One engine's connection."""
+
+    rpc: RpcClient[channel.Reply, channel.Push]
+    pushes: asyncio.Queue[channel.Push]
+
+    async def ask(self, request: channel.Request, fds: tuple[int, ...] = ()) -> channel.Reply:
+        return await self.rpc.call(request, timeout_seconds=WAIT_SECONDS, fds=fds)
+
+    async def hello(self, **changes: object) -> channel.Welcome:
+        fds = tuple(os.memfd_create("m", os.MFD_CLOEXEC) for _ in range(2))
+        try:
+            reply = await self.ask(msgspec.structs.replace(HELLO, **changes), fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        assert isinstance(reply, channel.Welcome)
+        return reply
+
+    async def finished(self) -> channel.LoadFinished:
+        return await asyncio.wait_for(self.pushes.get(), WAIT_SECONDS)
+
+
+@dataclass
+class Setting:
+    """A served world."""
+
+    world: World
+    server: ConnectorServer
+    mapper: Mapper
+    socket: Path
+    peers: list[Peer] = field(default_factory=list)
+
+    async def peer(self) -> Peer:
+        pushes: asyncio.Queue[channel.Push] = asyncio.Queue()
+        rpc: RpcClient[channel.Reply, channel.Push] = await RpcClient.connect(
+            self.socket, channel.Reply, channel.Push, pushes.put_nowait
+        )
+        self.peers.append(Peer(rpc, pushes))
+        return self.peers[-1]
+
+
+@pytest.fixture
+async def setting(make_world: MakeWorld, tmp_path: Path) -> AsyncIterator[Setting]:
+    world: World = make_world(g4=False).ready()
+    waiters = SectionWaiters()
+    world.core.on_section_end = waiters.section_ended
+    mapper = Mapper(world)
+    index = RemoteIndex()
+    server = ConnectorServer(tmp_path / "s", world.core, mapper, index, waiters)
+    async with server:
+        made = Setting(world, server, mapper, tmp_path / "s")
+        yield made
+        for peer in made.peers:
+            peer.rpc.close()
+    await index.close()
+
+
+def run_of(run: ChainRun) -> channel.Run:
+    return channel.Run(digests=run.digests, first_position=run.first_position, parent=run.parent)
+
+
+def u32(*values: int) -> bytes:
+    return np.array(values, "<u4").tobytes()
+
+
+def u64(*values: int) -> bytes:
+    return np.array(values, "<u8").tobytes()
+
+
+def fill(setting: Setting, run: ChainRun, first_block: int = 0) -> channel.Register:
+    (memory,) = setting.mapper.mapped.values()
+    guards = [memory.fill(first_block + index, run.digest(index)) for index in range(len(run))]
+    blocks = u32(*range(first_block, first_block + len(run)))
+    return channel.Register(run=run_of(run), blocks=blocks, guards=u64(*guards))
+
+
+# --- hello --------------------------------------------------------------------------------------------------------
+async def test_requests_before_hello_are_refused(setting: Setting) -> None:
+    peer = await setting.peer()
+    for request in (channel.Lookup(run=run_of(RUN)), channel.Settle(), channel.Reset()):
+        with pytest.raises(UnknownSessionError):
+            await peer.ask(request)
+
+
+async def test_hello_names_the_node_and_the_identity(setting: Setting) -> None:
+    welcome = await (await setting.peer()).hello()
+    assert (welcome.instance, welcome.epoch) == ("node", setting.world.core.profile.epoch)
+    assert welcome.identity == MODEL.digest()
+
+
+async def test_hello_without_memory_is_refused_and_leaves_no_session(setting: Setting) -> None:
+    with pytest.raises(RequestError, match="descriptors"):
+        await (await setting.peer()).ask(HELLO)
+    assert len(setting.world.core.sessions) == 0
+
+
+async def test_hello_of_another_layout_is_refused_and_can_be_corrected(setting: Setting) -> None:
+    peer = await setting.peer()
+    with pytest.raises(IdentityMismatchError, match="block_tokens"):
+        await peer.hello(identity=msgspec.convert({**msgspec.to_builtins(MODEL), "block_tokens": 32}, type(MODEL)))
+    await peer.hello()
+    with pytest.raises(RequestError, match="already"):
+        await peer.hello()
+
+
+async def test_memory_that_the_worker_refuses_ends_the_session(setting: Setting) -> None:
+    setting.mapper.refuse = LayoutMismatchError("the file is shorter than the blocks")
+    with pytest.raises(LayoutMismatchError):
+        await (await setting.peer()).hello()
+    assert len(setting.world.core.sessions) == 0
+
+
+async def test_without_a_worker_memory_is_mapped_once_it_is_there(setting: Setting) -> None:
+    setting.mapper.refuse = UnavailableError("the worker is away")
+    peer = await setting.peer()
+    await peer.hello()
+    session = setting.world.core.sessions.of(EngineId("e"), 0)
+    assert session is not None
+    assert session.mapping is None
+    setting.mapper.refuse = None
+    setting.server.map_engines()
+    await peer.ask(channel.Lookup(run=run_of(RUN)))
+    assert session.mapping == session.mapping_number
+
+
+async def test_a_second_hello_of_an_engine_replaces_the_first(setting: Setting) -> None:
+    first, second = await setting.peer(), await setting.peer()
+    await first.hello()
+    await first.ask(fill(setting, RUN))
+    await second.hello()
+    with pytest.raises((PeerClosedError, UnknownSessionError)):
+        await first.ask(channel.Reset())
+    assert len(setting.world.core.sessions) == 1
+    assert setting.world.announced(Tier.G1) == set()
+
+
+async def test_an_engine_that_closes_its_socket_is_gone_with_its_mapping(setting: Setting) -> None:
+    peer = await setting.peer()
+    await peer.hello()
+    await peer.ask(fill(setting, RUN))
+    await peer.ask(channel.Reserve(request="r", run=run_of(RUN)))
+    peer.rpc.close()
+    number = await asyncio.wait_for(setting.mapper.unmapped.get(), WAIT_SECONDS)
+    assert number in setting.mapper.mapped
+    assert len(setting.world.core.sessions) == 0
+    assert setting.world.announced(Tier.G1) == set()
+
+
+# --- requests -----------------------------------------------------------------------------------------------------
+async def test_a_run_is_registered_stored_found_and_loaded(setting: Setting) -> None:
+    peer = await setting.peer()
+    await peer.hello()
+    assert await peer.ask(fill(setting, RUN)) == channel.Registered(registered=4, stores=4)
+    setting.world.settle()
+    found = await peer.ask(channel.Lookup(run=run_of(chain("a", 5))))
+    assert found == channel.LookupReply(availability=bytes([Availability.G2] * 4 + [Availability.MISS]))
+    assert await peer.ask(channel.Reserve(request="r", run=run_of(RUN), ttl_ms=600_000)) == channel.Reserved(
+        held=4, ttl_ms=60_000
+    )
+    opened = await peer.ask(
+        channel.OpenLoad(request="r", run=run_of(RUN), blocks=u32(10, 11, 12, 13), guards=u64(0, 0, 0, 0), ttl_ms=1_000)
+    )
+    assert isinstance(opened, channel.LoadOpened)
+    setting.world.settle()
+    finished = await peer.finished()
+    assert finished == channel.LoadFinished(load=opened.load, status=bytes(4), sources=bytes([Tier.G2] * 4))
+    (memory,) = setting.mapper.mapped.values()
+    assert memory.blocks[10:14] == [payload_of(RUN.digest(index)) for index in range(4)]
+    setting.world.at_rest()
+
+
+async def test_a_load_without_hits_is_answered_at_once(setting: Setting) -> None:
+    peer = await setting.peer()
+    await peer.hello()
+    await peer.ask(
+        channel.OpenLoad(request="r", run=run_of(RUN), blocks=u32(0, 1, 2, 3), guards=u64(0, 0, 0, 0), ttl_ms=1_000)
+    )
+    finished = await peer.finished()
+    assert finished.status == bytes([ItemStatus.NOT_FOUND] * 4)
+    assert finished.sources == bytes(4)
+
+
+async def test_closing_a_load_waits_for_its_copy(setting: Setting) -> None:
+    peer = await setting.peer()
+    await peer.hello()
+    await peer.ask(fill(setting, RUN))
+    setting.world.settle()
+    opened = await peer.ask(
+        channel.OpenLoad(request="r", run=run_of(RUN), blocks=u32(4, 5, 6, 7), guards=u64(0, 0, 0, 0), ttl_ms=1_000)
+    )
+    assert isinstance(opened, channel.LoadOpened)
+    setting.world.submit(OW)
+    job = setting.world.workers[OW].start()
+    assert job is not None
+    closing = asyncio.create_task(peer.ask(channel.CloseLoad(load=opened.load)))
+    await peer.ask(channel.Lookup(run=run_of(RUN)))
+    assert not closing.done()
+    setting.world.workers[OW].finish(job)
+    setting.world.settle()
+    assert await closing == channel.Done()
+
+
+async def test_settle_is_answered_once_no_earlier_life_can_write(setting: Setting) -> None:
+    peer = await setting.peer()
+    await peer.hello()
+    assert await peer.ask(channel.Settle()) == channel.Done()
+
+
+async def test_deregister_release_and_reset_are_answered(setting: Setting) -> None:
+    peer = await setting.peer()
+    await peer.hello()
+    await peer.ask(fill(setting, RUN))
+    assert await peer.ask(channel.Deregister(blocks=u32(3))) == channel.Done()
+    assert len(setting.world.announced(Tier.G1)) == 3
+    assert await peer.ask(channel.Release(request="r")) == channel.Done()
+    assert await peer.ask(channel.Reset()) == channel.Done()
+    assert setting.world.announced(Tier.G1) == set()
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (channel.Register(run=run_of(RUN), blocks=u32(0, 1, 2), guards=u64(0, 0, 0, 0)), "blocks=3"),
+        (channel.Register(run=run_of(RUN), blocks=u32(0, 1, 2, 3), guards=u64(0)), "guards=1"),
+        (channel.Register(run=run_of(RUN), blocks=u32(0, 1, 2, 3)[:-1], guards=u64(0, 0, 0, 0)), "blocks"),
+        (channel.Register(run=run_of(RUN), blocks=u32(0, 1, 2, BLOCKS), guards=u64(0, 0, 0, 0)), "block=32"),
+        (channel.Register(run=run_of(RUN), blocks=u32(0, 1, 2, 2), guards=u64(0, 0, 0, 0)), "blocks"),
+        (channel.Register(run=run_of(RUN), tenant=b"x", blocks=u32(0, 1, 2, 3), guards=u64(0, 0, 0, 0)), "tenant"),
+        (channel.Deregister(blocks=b"abc"), "blocks"),
+        (channel.Deregister(blocks=u32(BLOCKS)), "block=32"),
+        (channel.Lookup(run=channel.Run(digests=b"short")), "digests"),
+        (channel.Lookup(run=channel.Run(digests=RUN.digests, first_position=2)), "position"),
+        (channel.Lookup(run=channel.Run(digests=RUN.digests, parent=b"x" * 16)), "position"),
+        (channel.Lookup(run=channel.Run(digests=RUN.digests + RUN.digests)), "twice"),
+        (
+            channel.Lookup(run=channel.Run(digests=RUN.digests, first_position=2**32 - 2, parent=b"x" * 16)),
+            "first_position",
+        ),
+        (channel.Reserve(request="", run=run_of(RUN)), "request"),
+        (channel.Reserve(request="r" * 300, run=run_of(RUN)), "request"),
+        (channel.Reserve(request="r", run=run_of(RUN), ttl_ms=0), "ttl_ms"),
+        (
+            channel.OpenLoad(request="r", run=run_of(RUN), blocks=u32(0, 1, 2, 3), guards=u64(0, 0, 0, 0), ttl_ms=-5),
+            "ttl_ms",
+        ),
+    ],
+)
+async def test_a_request_that_does_not_fit_is_refused_and_changes_nothing(
+    setting: Setting, request_: channel.Request, field: str
+) -> None:
+    peer = await setting.peer()
+    await peer.hello()
+    before = setting.world.outbox.last_seq
+    with pytest.raises(RequestError, match=field):
+        await peer.ask(request_)
+    assert setting.world.outbox.last_seq == before
+    setting.world.at_rest()
+    assert await peer.ask(channel.Lookup(run=run_of(RUN))) == channel.LookupReply(availability=bytes(4))
+
+
+async def test_too_many_keys_are_refused(setting: Setting) -> None:
+    peer = await setting.peer()
+    await peer.hello()
+    with pytest.raises(TooManyKeysError):
+        await peer.ask(channel.Lookup(run=channel.Run(digests=bytes(32 * 4_097))))

@@ -1,0 +1,118 @@
+"""Events on their way to a bus that fails, refuses, and comes back."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from blockyard.core.errors import FrameTooLargeError, UnavailableError
+from blockyard.core.events import ClearedEvent
+from blockyard.core.outbox import Outbox
+from blockyard.core.vocabulary import Epoch
+from blockyard.runtime.bus_values import BusState, OutgoingMessage, PublishOutcome, StreamSpec
+from blockyard.runtime.telemetry import Metrics
+from blockyard.wire.event_codec import decode_event, encode_event
+from blockyard_block_manager.event_publisher import EventPublisher
+
+WAIT_SECONDS = 5.0
+
+
+@dataclass
+class Bus:
+    """A bus that acknowledges what the next outcome says, else everything."""
+
+    outcomes: list[PublishOutcome] = field(default_factory=list)
+    away: bool = False
+    stored: list[OutgoingMessage] = field(default_factory=list)
+    tried: asyncio.Event = field(default_factory=asyncio.Event)
+    listener: Callable[[BusState], None] = lambda state: None
+
+    def listen(self, listener: Callable[[BusState], None]) -> None:
+        self.listener = listener
+
+    async def ensure_stream(self, spec: StreamSpec) -> None:
+        self.tried.set()
+        if self.away:
+            raise UnavailableError("away")
+
+    async def publish_window(self, messages: Sequence[OutgoingMessage]) -> PublishOutcome:
+        outcome = self.outcomes.pop(0) if self.outcomes else PublishOutcome(len(messages))
+        self.stored += messages[: outcome.acked]
+        return outcome
+
+
+@dataclass
+class Setting:
+    bus: Bus
+    outbox: Outbox
+    publisher: EventPublisher
+    metrics: Metrics
+
+    def append(self, count: int) -> None:
+        for _ in range(count):
+            self.outbox.append(ClearedEvent())
+        self.publisher.wake()
+
+    async def published(self, seq: int) -> list[int]:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while self.outbox.published_seq < seq:
+                await asyncio.sleep(0)
+        return [decode_event(message.data).seq for message in self.bus.stored]
+
+
+@pytest.fixture
+async def setting() -> AsyncIterator[Setting]:
+    bus, metrics = Bus(), Metrics("test")
+    outbox = Outbox("node", Epoch(7), 2_000, encode_event)
+    stream = StreamSpec(name="S", subjects=("s.>",), max_bytes=1_000)
+    publisher = EventPublisher(outbox, bus, stream, "s.node", metrics)
+    task = asyncio.create_task(publisher.run())
+    yield Setting(bus, outbox, publisher, metrics)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_events_are_published_in_order_under_names_of_their_own(setting: Setting) -> None:
+    setting.append(3)
+    assert await setting.published(3) == [1, 2, 3]
+    assert [message.message_id for message in setting.bus.stored] == ["node:7:1", "node:7:2", "node:7:3"]
+    assert {message.subject for message in setting.bus.stored} == {"s.node"}
+
+
+async def test_publication_goes_on_from_the_first_that_was_not_acknowledged(setting: Setting) -> None:
+    setting.bus.outcomes = [PublishOutcome(2, UnavailableError("gone"))]
+    setting.append(4)
+    assert await setting.published(4) == [1, 2, 3, 4]
+    assert setting.metrics.registry.get_sample_value("blockyard_publish_failures_total") == 1
+
+
+async def test_events_wait_while_the_bus_is_away_and_go_out_when_it_is_back(setting: Setting) -> None:
+    setting.bus.away = True
+    setting.append(2)
+    await asyncio.wait_for(setting.bus.tried.wait(), WAIT_SECONDS)
+    assert setting.outbox.published_seq == 0
+    setting.bus.away = False
+    setting.bus.listener(BusState.CONNECTED)
+    assert await setting.published(2) == [1, 2]
+
+
+async def test_what_the_ring_dropped_meanwhile_is_a_hole_and_counted(setting: Setting) -> None:
+    setting.bus.away = True
+    setting.append(40)
+    await asyncio.wait_for(setting.bus.tried.wait(), WAIT_SECONDS)
+    setting.bus.away = False
+    setting.bus.listener(BusState.CONNECTED)
+    numbers = await setting.published(40)
+    assert numbers[0] > 1
+    assert numbers == list(range(numbers[0], 41))
+    setting.append(1)
+    await setting.published(41)
+    overwritten = setting.metrics.registry.get_sample_value("blockyard_events_overwritten_total")
+    assert overwritten == numbers[0] - 1
+
+
+async def test_an_event_that_can_never_be_published_does_not_stop_the_others(setting: Setting) -> None:
+    setting.bus.outcomes = [PublishOutcome(1, FrameTooLargeError("too large"))]
+    setting.append(3)
+    assert await setting.published(3) == [1, 3]

@@ -1,0 +1,189 @@
+"""The link to a worker over a real socket: attach, jobs, results, listing, loss and return."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from tests.unit.block_manager.world import OW, Engine, MakeWorld, World
+
+from blockyard.core.clock import SystemClock
+from blockyard.core.errors import UnavailableError, UnsupportedOperationError
+from blockyard.core.job_ledger import JobLedger
+from blockyard.core.vocabulary import Epoch, ItemStatus, Tier, WorkerRole
+from blockyard.runtime.job_executor import AttachAnswer, JobControl
+from blockyard.runtime.worker_server import WorkerServer
+from blockyard.testing.blocks import chain
+from blockyard.wire.worker_channel import (
+    ArenaInfo,
+    Attach,
+    Find,
+    Found,
+    InventoryPage,
+    Job,
+    MapEngine,
+    SlabInfo,
+    UnmapEngine,
+)
+from blockyard_block_manager.arena_keeper import ArenaKeeper
+from blockyard_block_manager.recovery import WorkerPhase
+from blockyard_block_manager.section_waiters import SectionWaiters
+from blockyard_block_manager.worker_link import WorkerLink
+
+WAIT_SECONDS = 5.0
+
+
+@dataclass
+class Executor:
+    """A data plane that agrees to everything."""
+
+    role: WorkerRole = OW
+    attaches: list[Attach] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+    pages: int = 0
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    arena_fd: int = field(default_factory=lambda: os.memfd_create("arena", os.MFD_CLOEXEC))
+
+    async def attach(self, attach: Attach, arena_fd: int | None) -> AttachAnswer:
+        self.attaches.append(attach)
+        if arena_fd is not None:
+            os.close(arena_fd)
+        info = ArenaInfo(arena=bytes(16), slots=16, stride_bytes=4_096, bytes=65_536)
+        slab = SlabInfo(slab=bytes(16), slots=32, stride_bytes=4_096)
+        return AttachAnswer(mover="fake", arena=info, arena_fd=self.arena_fd, slabs=(slab,))
+
+    async def run(self, job: Job, control: JobControl) -> Sequence[ItemStatus]:
+        self.jobs.append(job)
+        await self.gate.wait()
+        return [ItemStatus.OK] * job.items.count
+
+    async def inventory(self, tier: Tier, cursor: int, max_records: int, busy: frozenset[int]) -> InventoryPage:
+        self.pages += 1
+        return InventoryPage(worker_epoch=1, tier=tier, records=b"", cursor=cursor + 8, end=cursor >= 8)
+
+    async def map_engine(self, request: MapEngine, kv_fd: int, guard_fd: int) -> None:
+        os.close(kv_fd)
+        os.close(guard_fd)
+
+    async def unmap_engine(self, request: UnmapEngine) -> None:
+        return
+
+    async def find(self, request: Find) -> Found:
+        raise UnsupportedOperationError("no index")
+
+
+@asynccontextmanager
+async def served(socket: Path, executor: Executor, epoch: int) -> AsyncIterator[WorkerServer]:
+    server = WorkerServer(
+        executor.role, JobLedger[Job](Epoch(epoch), SystemClock()), executor, socket, clock=SystemClock()
+    )
+    async with server:
+        yield server
+
+
+@dataclass
+class Setting:
+    world: World
+    link: WorkerLink
+    waiters: SectionWaiters
+    socket: Path
+
+    async def until_ready(self) -> None:
+        await self.until(WorkerPhase.READY)
+
+    async def mapped_engine(self, executor: Executor) -> Engine:
+        """An engine whose memory the worker has mapped."""
+        engine = self.world.connect("one")
+        message = MapEngine(mapping=engine.session.mapping_number, blocks=64, block_bytes=4_096, stride_bytes=4_096)
+        await self.link.map_engine(message, (executor.arena_fd, executor.arena_fd))
+        self.world.core.mapped(engine.session)
+        return engine
+
+    async def until(self, phase: WorkerPhase) -> None:
+        recovery = self.world.core.recovery
+        await asyncio.wait_for(self.waiters.until(lambda: recovery.phase(OW) is phase), WAIT_SECONDS)
+
+
+@pytest.fixture
+async def setting(make_world: MakeWorld, tmp_path: Path) -> AsyncIterator[Setting]:
+    world: World = make_world(g4=False)
+    waiters = SectionWaiters()
+    world.core.on_section_end = waiters.section_ended
+    with ArenaKeeper() as arena:
+        link = WorkerLink(OW, tmp_path / "s", world.core, arena)
+        world.core.desk.on_work = lambda role: link.wake()
+        task = asyncio.create_task(link.run())
+        yield Setting(world, link, waiters, tmp_path / "s")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_worker_is_attached_and_listed_page_by_page(setting: Setting) -> None:
+    executor = Executor()
+    async with served(setting.socket, executor, 5):
+        await setting.until_ready()
+        assert executor.attaches[0].arena is None
+        assert executor.pages == 4
+        assert setting.link.attached
+    os.close(executor.arena_fd)
+
+
+async def test_jobs_go_out_and_results_come_in_and_are_forgotten(setting: Setting) -> None:
+    executor = Executor()
+    executor.gate.set()
+    async with served(setting.socket, executor, 5):
+        await setting.until_ready()
+        engine = await setting.mapped_engine(executor)
+        engine.compute(chain("a", 4))
+        pools = setting.world.core.tables.pool
+        await asyncio.wait_for(setting.waiters.until(lambda: pools(Tier.G3).inactive == 4), WAIT_SECONDS)
+        assert [job.items.count for job in executor.jobs] == [4, 4]
+        assert setting.world.core.desk.table.settled_below == 3
+    os.close(executor.arena_fd)
+
+
+async def test_a_worker_that_goes_is_known_as_away_and_comes_back_with_the_arena(setting: Setting) -> None:
+    executor = Executor()
+    async with served(setting.socket, executor, 5):
+        await setting.until_ready()
+    await setting.until(WorkerPhase.AWAY)
+    with pytest.raises(UnavailableError):
+        await setting.link.unmap_engine(UnmapEngine(mapping=1))
+    async with served(setting.socket, executor, 6):
+        await setting.until_ready()
+        arena = executor.attaches[1].arena
+        assert arena is not None
+        assert arena.slots == 16
+    os.close(executor.arena_fd)
+
+
+async def test_a_job_under_way_over_a_reconnect_settles_once(setting: Setting) -> None:
+    executor = Executor()
+    async with served(setting.socket, executor, 5):
+        await setting.until_ready()
+        engine = await setting.mapped_engine(executor)
+        engine.compute(chain("a", 4))
+        while not executor.jobs:
+            await asyncio.sleep(0)
+        setting.link.reconnect()
+        await setting.until(WorkerPhase.AWAY)
+        await setting.until_ready()
+        executor.gate.set()
+        pools = setting.world.core.tables.pool
+        await asyncio.wait_for(setting.waiters.until(lambda: pools(Tier.G2).inactive == 4), WAIT_SECONDS)
+        assert len(executor.attaches) == 2
+        assert [job.seq for job in executor.jobs[:1]] == [1]
+        assert setting.world.counter("dropped_total", reason="unknown_result") == 0
+    os.close(executor.arena_fd)
+
+
+async def test_another_worker_on_the_socket_is_not_taken_for_ours(setting: Setting) -> None:
+    executor = Executor(role=WorkerRole.REMOTE_TIER)
+    async with served(setting.socket, executor, 5):
+        while not executor.attaches:
+            await asyncio.sleep(0)
+        assert not setting.link.attached
+    os.close(executor.arena_fd)
