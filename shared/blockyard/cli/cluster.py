@@ -15,11 +15,11 @@ import httpx
 from pydantic import BaseModel, ByteSize
 
 from blockyard.cli.embedded.infrastructure import Infrastructure
-from blockyard.cli.node import Node, ServiceAddress
+from blockyard.cli.node import Node
 from blockyard.cli.run_folder import RunFolder
 from blockyard.cli.together import together
 from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS
-from blockyard.core.errors import NoSpaceError
+from blockyard.core.errors import BlockyardError, ConfigurationError, NoSpaceError
 from blockyard.runtime.node_folder import ServiceName
 from blockyard.runtime.settings import (
     G2Section,
@@ -50,11 +50,6 @@ class ClusterPlan:
     """Room kept for the object store; it holds every block once."""
     skip_verification: bool = False
 
-    @property
-    def disk_bytes(self) -> int:
-        """Disk the run may take."""
-        return len(NODE_NAMES) * self.g3_blocks * self.block_bytes + self.g4_bytes
-
 
 class Cluster:
     """Two nodes and their servers."""
@@ -65,14 +60,18 @@ class Cluster:
         """Prepare the run folder; ``given`` holds what the user has set and wins over the plan.
 
         Raises:
-            NoSpaceError: the disk below the folder for temporary files has too little room.
+            ConfigurationError: a folder of the run cannot be made.
+            NoSpaceError: a disk has too little room.
         """
         self.plan = plan
         self._given = given
+        g3_bytes = plan.g3_blocks * plan.block_bytes
+        self._g3 = _merged(G3Section(capacity=ByteSize(g3_bytes)), given.g3)
         self.folder = RunFolder(parent, keep=keep)
         try:
+            self._slabs = self._slab_folder()
             self._require_space()
-        except NoSpaceError:
+        except BlockyardError:
             self.folder.close()
             raise
         self.infrastructure = Infrastructure(self.folder, given)
@@ -87,7 +86,7 @@ class Cluster:
         """
         try:
             await self.infrastructure.start()
-            self.nodes = tuple(self._node(name) for name in NODE_NAMES)
+            self.nodes = tuple(self.prepare(name) for name in NODE_NAMES)
             for node in self.nodes:
                 node.spawn_services()
             # Engines wait for their node by themselves.
@@ -104,21 +103,19 @@ class Cluster:
         await self._take_down(orderly=True)
 
     @property
-    def docs(self) -> tuple[str, ...]:
-        """Addresses of the REST documentation of the running nodes."""
+    def docs(self) -> tuple[tuple[str, str], ...]:
+        """Running nodes and the addresses of their REST documentation."""
         managers = (node.address(ServiceName.BLOCK_MANAGER) for node in self.nodes if node.running)
-        return tuple(f"{address.url}/docs" for address in managers if address is not None)
-
-    def addresses(self) -> tuple[ServiceAddress, ...]:
-        """HTTP addresses of all running services."""
-        return tuple(address for node in self.nodes for address in node.addresses())
+        return tuple((address.node, f"{address.url}/docs") for address in managers if address is not None)
 
     async def _take_down(self, *, orderly: bool) -> None:
         # A second cancellation (Ctrl-C again) cuts the orderly way short, never the killing.
         try:
             if orderly:
                 await asyncio.gather(*(node.stop() for node in self.nodes))
-                await self.infrastructure.stop(_SERVER_GRACE_SECONDS)
+                if self.folder.keep:
+                    # Otherwise their data is thrown away: an orderly end would only take longer.
+                    await self.infrastructure.stop(_SERVER_GRACE_SECONDS)
             await self.http.aclose()
         finally:
             for node in self.nodes:
@@ -127,9 +124,10 @@ class Cluster:
                 server.kill()
             self.folder.close()
 
-    def _node(self, name: str) -> Node:
+    def prepare(self, name: str) -> Node:
+        """A node of this run; nothing of it is started yet."""
         plan, given = self.plan, self._given
-        g2, g3 = plan.g2_blocks * plan.block_bytes, plan.g3_blocks * plan.block_bytes
+        g2 = plan.g2_blocks * plan.block_bytes
         settings = NodeSettings(
             node=NodeSection(
                 name=name,
@@ -139,7 +137,7 @@ class Cluster:
                 block_tokens=TRACE_BLOCK_TOKENS,
             ),
             g2=_merged(G2Section(capacity=ByteSize(g2)), given.g2),
-            g3=_merged(G3Section(capacity=ByteSize(g3)), given.g3),
+            g3=_merged(self._g3, G3Section(folder=self._slabs / name)) if self._slabs else self._g3,
             g4=self.infrastructure.g4(),
             nats=self.infrastructure.nats(),
             redis=self.infrastructure.redis(),
@@ -150,11 +148,36 @@ class Cluster:
         )
         return Node(settings, self.folder.logs, plan.g1_blocks)
 
+    def _slab_folder(self) -> Path | None:
+        """A folder of this run alone where the user wants the slab files; None where they lie in the run folder."""
+        if self._g3.folder is None:
+            return None
+        folder = self._g3.folder.absolute() / self.folder.path.name
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ConfigurationError(
+                "cannot make a folder", key="g3.folder", folder=str(folder), reason=reason
+            ) from error
+        self.folder.add_outside(folder)
+        return folder
+
     def _require_space(self) -> None:
-        free = shutil.disk_usage(self.folder.path).free
-        needed = self.plan.disk_bytes + _SPARE_BYTES
-        if free < needed:
-            raise NoSpaceError("the run needs more disk", folder=str(self.folder.path), free=free, needed=needed)
+        slabs = len(NODE_NAMES) * int(self._g3.capacity) if self._g3.enabled else 0
+        needed = {self.folder.path: self.plan.g4_bytes + _SPARE_BYTES}
+        place = self._slabs or self.folder.path
+        needed[place] = needed.get(place, 0) + slabs
+        for folder, wanted in needed.items():
+            free = shutil.disk_usage(folder).free
+            if free < wanted:
+                raise NoSpaceError("the run needs more disk", folder=str(folder), free=free, needed=wanted)
+
+
+def ignored_settings(given: NodeSettings) -> list[str]:
+    """What the user has set and a run of two nodes chooses itself."""
+    sections = {"node": given.node, "http": given.http, "unsafe": given.unsafe}
+    return sorted(f"{name}.{field}" for name, section in sections.items() for field in section.model_fields_set)
 
 
 def _merged(ours: _Section, given: _Section) -> _Section:

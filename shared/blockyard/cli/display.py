@@ -1,4 +1,4 @@
-"""What the person in front sees: one live table on a terminal, a line every few seconds elsewhere.
+"""What the person in front sees: one live table on a terminal, lines every few seconds elsewhere.
 
 Threading: one event loop; the live table is drawn by the loop, not by a thread of its own.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol, Self, TextIO
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
@@ -17,18 +17,19 @@ from blockyard.cli.engine_events import EngineStats
 from blockyard.cli.node_metrics import NodeFigures, TierFigures
 from blockyard.core.vocabulary import Tier
 
-_PLAIN_SECONDS: Final = 5.0
+_PLAIN_SECONDS: Final = 10.0
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """State of a run at one moment."""
+    """State of a run at one moment; all figures are totals since its start."""
 
     seconds: float
     nodes: tuple[NodeFigures, ...]
     engines: tuple[tuple[str, EngineStats], ...]
-    docs: tuple[str, ...]
+    docs: tuple[tuple[str, str], ...]
+    """Node and address of its REST documentation."""
 
 
 class Display(Protocol):
@@ -48,8 +49,10 @@ class Display(Protocol):
 
 
 def open_display(stream: TextIO) -> Display:
-    """A live table if ``stream`` is a terminal, else plain lines."""
-    return LiveDisplay(Console(file=stream)) if stream.isatty() else PlainDisplay(stream)
+    """A live table if ``stream`` is a terminal that can move its cursor, else plain lines."""
+    console = Console(file=stream)
+    live = stream.isatty() and not console.is_dumb_terminal
+    return LiveDisplay(console) if live else PlainDisplay(stream)
 
 
 class LiveDisplay:
@@ -61,11 +64,11 @@ class LiveDisplay:
 
     def say(self, text: str) -> None:
         """One line above the table."""
-        self._live.console.print(text, markup=False, highlight=False)
+        self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def show(self, view: RunView) -> None:
         """Draw the table anew."""
-        self._live.update(table(view), refresh=True)
+        self._live.update(picture(view), refresh=True)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -82,6 +85,7 @@ class PlainDisplay:
         """Write to ``stream``."""
         self._stream = stream
         self._shown = -_PLAIN_SECONDS
+        self._docs: tuple[tuple[str, str], ...] = ()
 
     def say(self, text: str) -> None:
         """One line."""
@@ -89,7 +93,11 @@ class PlainDisplay:
         self._stream.flush()
 
     def show(self, view: RunView) -> None:
-        """One line per node, every few seconds."""
+        """A line per node and tier and per engine, every few seconds; addresses when they change."""
+        if view.docs != self._docs:
+            self._docs = view.docs
+            for line in _addresses(view):
+                self.say(line)
         if time.monotonic() - self._shown >= _PLAIN_SECONDS:
             self._shown = time.monotonic()
             for line in plain_lines(view):
@@ -102,35 +110,30 @@ class PlainDisplay:
         """Nothing to undo."""
 
 
-def table(view: RunView) -> Table:
-    """The live table: one row per node and tier."""
-    drawn = Table(title=f"blockyard, {view.seconds:.0f} s", caption="\n".join(_captions(view)), caption_justify="left")
-    for name in ("node", "tier", "blocks", "hits", "bytes in", "bytes out", "checksum failures"):
-        drawn.add_column(name, justify="left" if name in ("node", "tier") else "right")
-    for node in view.nodes:
-        for index, tier in enumerate(node.tiers):
-            drawn.add_row(
-                _node_label(node) if not index else "",
-                tier.tier.name,
-                _blocks(tier),
-                f"{tier.hits:,}",
-                readable_bytes(tier.bytes_in),
-                readable_bytes(tier.bytes_out),
-                f"{tier.checksum_failures}",
-                end_section=index == len(node.tiers) - 1,
-            )
-    return drawn
+def picture(view: RunView) -> Group:
+    """What a terminal shows: nodes and tiers, engines, addresses."""
+    return Group(_tier_table(view), _engine_table(view), *_addresses(view))
 
 
 def plain_lines(view: RunView) -> Iterable[str]:
-    """The same as lines."""
+    """The same as lines, in columns."""
+    time_label = f"[{view.seconds:4.0f} s]"
     for node in view.nodes:
-        tiers = " | ".join(
-            f"{tier.tier.name} {_blocks(tier)} blocks, {tier.hits:,} hits, in {readable_bytes(tier.bytes_in)}, "
-            f"out {readable_bytes(tier.bytes_out)}, checksum failures {tier.checksum_failures}"
-            for tier in node.tiers
+        if not node.running:
+            yield f"{time_label} node {node.node} killed"
+            continue
+        for tier in node.tiers:
+            yield (
+                f"{time_label} node {node.node} {tier.tier.name} {_blocks(tier):>7} blocks {tier.hits:7,} hits, "
+                f"in {readable_bytes(tier.bytes_in):>8}, out {readable_bytes(tier.bytes_out):>8}, "
+                f"checksum failures {tier.checksum_failures}"
+            )
+    for name, stats in view.engines:
+        yield (
+            f"{time_label} {name} {stats.requests:6,} requests, computed {stats.computed:6,} blocks, "
+            f"verified G2 {stats.verified.G2:,}, G3 {stats.verified.G3:,}, G4 {stats.verified.G4:,}, "
+            f"wrong bytes {stats.wrong_bytes:,}"
         )
-        yield f"[{view.seconds:5.0f} s] {_node_label(node)}: {tiers}"
 
 
 def readable_bytes(count: int) -> str:
@@ -143,21 +146,46 @@ def readable_bytes(count: int) -> str:
     return f"{value:.0f} {unit}" if value >= 100 or unit == "B" else f"{value:.1f} {unit}"
 
 
-def _captions(view: RunView) -> Iterable[str]:
+def _tier_table(view: RunView) -> Table:
+    drawn = Table(title=f"blockyard after {view.seconds:.0f} s, totals since the start", title_justify="left")
+    _add_columns(drawn, ("node", "tier"), ("blocks", "hits", "bytes in", "bytes out", "checksum failures"))
+    for node in view.nodes:
+        labels = (node.node if node.running else f"{node.node} (killed)", node.mover)
+        for index, tier in enumerate(node.tiers):
+            drawn.add_row(
+                labels[index] if index < len(labels) else "",
+                tier.tier.name,
+                _blocks(tier),
+                f"{tier.hits:,}",
+                readable_bytes(tier.bytes_in),
+                readable_bytes(tier.bytes_out),
+                f"{tier.checksum_failures:,}",
+                end_section=index == len(node.tiers) - 1,
+            )
+    return drawn
+
+
+def _engine_table(view: RunView) -> Table:
+    drawn = Table()
+    verified = tuple(f"verified {tier}" for tier in ("G2", "G3", "G4"))
+    _add_columns(drawn, ("engine",), ("requests", "computed", *verified, "wrong bytes"))
     for name, stats in view.engines:
-        verified = ", ".join(f"{tier} {getattr(stats.verified, tier):,}" for tier in ("G2", "G3", "G4"))
-        yield (
-            f"{name}: {stats.requests:,} requests, {stats.computed:,} blocks computed; "
-            f"verified {verified}; wrong bytes {stats.wrong_bytes}"
-        )
-    for address in view.docs:
-        yield f"REST docs: {address}"
+        figures = (stats.requests, stats.computed, *(getattr(stats.verified, tier) for tier in ("G2", "G3", "G4")))
+        drawn.add_row(name, *(f"{figure:,}" for figure in (*figures, stats.wrong_bytes)))
+    return drawn
+
+
+def _add_columns(drawn: Table, words: tuple[str, ...], figures: tuple[str, ...]) -> None:
+    for name in words:
+        drawn.add_column(name, no_wrap=True)
+    for name in figures:
+        drawn.add_column(name, justify="right")
+
+
+def _addresses(view: RunView) -> list[str]:
+    return [f"REST docs of {node}: {address}" for node, address in view.docs]
 
 
 def _blocks(figures: TierFigures) -> str:
     """G4 belongs to all nodes: no node counts its blocks."""
     return "shared" if figures.tier is Tier.G4 else f"{figures.blocks:,}"
-
-
-def _node_label(node: NodeFigures) -> str:
-    return f"{node.node} ({node.mover or 'no mover yet'})" if node.running else f"{node.node} (killed)"

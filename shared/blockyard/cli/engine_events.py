@@ -18,10 +18,6 @@ class TierCounts(msgspec.Struct, frozen=True):
         """Sum by tier."""
         return TierCounts(self.G2 + other.G2, self.G3 + other.G3, self.G4 + other.G4)
 
-    def minus(self, other: "TierCounts") -> "TierCounts":
-        """Difference by tier."""
-        return TierCounts(self.G2 - other.G2, self.G3 - other.G3, self.G4 - other.G4)
-
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Counters of an engine since its start."""

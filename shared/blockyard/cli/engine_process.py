@@ -1,6 +1,7 @@
 """A demo engine as a child process: commands as JSON lines to it, events as JSON lines from it.
 
-Invariants: one command at a time; every command ends in one ``done`` or ``error`` event or in :class:`PeerClosedError`.
+Invariants: one command at a time; every command ends in one ``done`` or ``error`` event or in :class:`PeerClosedError`;
+an engine whose answer was not awaited to its end takes no further command and is ended without being asked.
 Threading: one event loop, in the main thread.
 """
 
@@ -60,6 +61,7 @@ class EngineProcess:
         self._events = asyncio.StreamReader(limit=_LINE_LIMIT_BYTES)
         self._transport: asyncio.ReadTransport | None = None
         self._busy = asyncio.Lock()
+        self._unanswered = False
         self._decoder: msgspec.json.Decoder[EngineEvent] = msgspec.json.Decoder(EngineEvent)
 
     @property
@@ -119,12 +121,12 @@ class EngineProcess:
         return (await self._call(Stats())).stats
 
     async def stop(self) -> None:
-        """End it in order; by force when it does not."""
-        if self.running:
+        """End it in order; by a signal when it is busy, because it would first end what it does."""
+        if self.running and not self._unanswered:
             with contextlib.suppress(BrokenPipeError):
                 self._write(Quit())
-        if not await self._child.wait_async(_QUIT_SECONDS):
-            await self._child.stop_async(_QUIT_SECONDS)
+            await self._child.wait_async(_QUIT_SECONDS)
+        await self._child.stop_async(_QUIT_SECONDS)
         self._close()
 
     def kill(self) -> None:
@@ -134,18 +136,23 @@ class EngineProcess:
 
     async def _call(self, command: Command, on_progress: Callable[[Progress], None] = lambda _: None) -> Done:
         async with self._busy:
+            if self._unanswered:
+                raise EngineCommandError("an earlier command was given up", engine=self.spec.name)
             try:
                 self._write(command)
             except BrokenPipeError:
                 raise self._gone() from None
+            self._unanswered = True
             while True:
                 event = await self._next_event()
                 if isinstance(event, Progress):
                     self.latest = event.stats
                     on_progress(event)
                 elif isinstance(event, Failed):
+                    self._unanswered = False
                     raise EngineCommandError(event.detail, engine=self.spec.name)
                 elif isinstance(event, Done):
+                    self._unanswered = False
                     self.latest = event.stats
                     return event
 

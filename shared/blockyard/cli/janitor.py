@@ -1,7 +1,8 @@
 """Program that removes what a run leaves on disk when the run itself was killed and could not.
 
-Run as a script by path, isolated, standard library only. Input lines: ``remove PATH`` adds a path to remove,
-``keep`` means remove nothing. End of input means that the run has ended, by whatever way. The writing end of the pipe
+Run as a script by path, isolated, standard library only. Input, each closed by a zero byte, since a path may hold any
+other: ``remove PATH`` adds a path to remove, ``keep`` means remove nothing; one that is cut short does not count. End
+of input means that the run has ended, by whatever way. The writing end of the pipe
 is closed on exec, so only the run itself holds it open.
 Threading: none; signals for ending are ignored, the end of input is the only one.
 """
@@ -33,8 +34,9 @@ def main() -> int:
         signal.signal(number, signal.SIG_IGN)
     paths: list[str] = []
     keep = False
-    for line in sys.stdin:
-        verb, _, path = line.rstrip("\n").partition(" ")
+    *orders, _ = sys.stdin.buffer.read().split(b"\0")
+    for order in orders:
+        verb, _, path = os.fsdecode(order).partition(" ")
         if verb == "remove" and path not in paths:
             paths.append(path)
         keep = keep or verb == "keep"

@@ -18,15 +18,16 @@ from dataclasses import replace
 from typing import Final
 
 from blockyard.cli.cluster import Cluster
-from blockyard.cli.damage import PackVandal, flip_slab_byte, slab_blocks
 from blockyard.cli.demo_plan import DemoPlan, Requests
 from blockyard.cli.demo_report import DemoReport, PhaseResult
 from blockyard.cli.display import Display
 from blockyard.cli.engine_events import BlockReport, EngineStats, TierCounts
 from blockyard.cli.engine_process import EngineProcess
 from blockyard.cli.node import Node
+from blockyard.cli.slab_damage import SlabBlock, flip_slab_byte, slab_blocks
 from blockyard.cli.together import alongside
 from blockyard.cli.trace_keys import TraceKeys
+from blockyard.cli.up import say_start
 from blockyard.cli.watch import Watch
 from blockyard.core.errors import BlockyardError, EngineCommandError
 from blockyard.runtime.settings import NodeSettings
@@ -54,7 +55,7 @@ async def run_demo(
     sizes = replace(plan.cluster, skip_verification=skip_verification)
     try:
         async with asyncio.timeout(limit_seconds):
-            display.say("starting NATS, Valkey, SeaweedFS and nodes a and b ...")
+            say_start(given, display)
             async with Cluster(sizes, given, keep=keep) as cluster:
                 report.ready, report.seconds_to_ready = True, time.monotonic() - started
                 display.say(f"ready after {report.seconds_to_ready:.1f} s; run folder {cluster.folder.path}")
@@ -79,7 +80,6 @@ class ProofRun:
         self._watch = Watch(cluster, display)
         self._a, self._b = cluster.nodes
         self._engines = tuple(_engine_of(node) for node in cluster.nodes)
-        self._vandal = PackVandal(cluster.infrastructure.g4())
 
     async def run(self) -> None:
         """All phases in order; the report holds what was reached also when one fails."""
@@ -147,9 +147,7 @@ class ProofRun:
         return engine.latest.verified.G3 - before
 
     async def _damage_g3(self) -> BlockReport:
-        blocks = slab_blocks(self._b.slabs)
-        if not blocks:
-            raise EngineCommandError("there is no block on B's disk to damage")
+        blocks = self._blocks_on_disk()
         keys = TraceKeys(blocks[0].header.identity)
         # Served by B, but not since its restart: so these blocks are on its disk only, not in its memory.
         wanted = keys.of(self._plan.after_kill) - keys.of(self._plan.warm)
@@ -160,14 +158,24 @@ class ProofRun:
         return await self._probe(target.header.key.hex())
 
     async def _damage_g4(self) -> BlockReport:
-        keys = TraceKeys(slab_blocks(self._b.slabs)[0].header.identity)
+        # Loaded here, because its client library takes long to load: the start would wait for it.
+        from blockyard.cli.pack_damage import PackVandal
+
+        vandal = PackVandal(self._cluster.infrastructure.g4())
+        keys = TraceKeys(self._blocks_on_disk()[0].header.identity)
         # Computed by A, never served by B: so these blocks are in the object store only.
         everything = Requests(0, self._plan.untouched.first)
-        target = await self._vandal.find(keys.of(self._plan.untouched) - keys.of(everything))
+        target = await vandal.find(keys.of(self._plan.untouched) - keys.of(everything))
         if target is None:
             raise EngineCommandError("none of the wanted blocks is in the object store")
-        await self._vandal.flip_byte(target)
+        await vandal.flip_byte(target)
         return await self._probe(target.key.hex())
+
+    def _blocks_on_disk(self) -> list[SlabBlock]:
+        blocks = slab_blocks(self._b.slabs)
+        if not blocks:
+            raise EngineCommandError("there is no block on B's disk")
+        return blocks
 
     async def _probe(self, key: str) -> BlockReport:
         report = await self._engines[1].probe(key)

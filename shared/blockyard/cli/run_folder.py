@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from blockyard.cli import janitor
+from blockyard.core.errors import ConfigurationError
 
 _PREFIX: Final = "blockyard-"
 _JANITOR_SECONDS: Final = 10.0
@@ -33,8 +34,11 @@ class RunFolder:
         Args:
             parent: where to make it; by default the system's folder for temporary files, unless its name is too long.
             keep: leave everything in place at the end, for looking at it.
+
+        Raises:
+            ConfigurationError: no folder can be made there.
         """
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent or _short_parent()))
+        self.path = _fresh_folder(parent)
         self.keep = keep
         self._outside: list[Path] = []
         self._janitor = subprocess.Popen(
@@ -42,7 +46,7 @@ class RunFolder:
         )
         self.add_outside(self.path)
         if keep:
-            self._tell("keep")
+            self._tell(b"keep")
 
     @property
     def logs(self) -> Path:
@@ -62,7 +66,7 @@ class RunFolder:
         for path in paths:
             if path not in self._outside:
                 self._outside.append(path)
-                self._tell(f"remove {path}")
+                self._tell(b"remove " + os.fsencode(path))
 
     def disk_bytes(self) -> int:
         """Disk that it takes now."""
@@ -92,10 +96,10 @@ class RunFolder:
             self._janitor.kill()
             self._janitor.wait()
 
-    def _tell(self, line: str) -> None:
+    def _tell(self, order: bytes) -> None:
         if self._janitor.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
-                self._janitor.stdin.write(f"{line}\n".encode())
+                self._janitor.stdin.write(order + b"\0")
                 self._janitor.stdin.flush()
 
     def __enter__(self) -> Self:
@@ -103,6 +107,17 @@ class RunFolder:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _fresh_folder(parent: Path | None) -> Path:
+    place = parent
+    try:
+        place = place or _short_parent()
+        return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        where = {} if place is None else {"folder": str(place)}
+        raise ConfigurationError("cannot make a folder for the run", key="TMPDIR", reason=reason, **where) from error
 
 
 def _short_parent() -> Path:

@@ -6,7 +6,7 @@ way short. Threading: one event loop in the main thread.
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Final, TypeVar
 
 from blockyard.core.errors import RunInterruptedError
@@ -15,8 +15,8 @@ _STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _Result = TypeVar("_Result")
 
 
-def run_until_signal(work: Coroutine[object, object, _Result]) -> _Result:
-    """Result of ``work``.
+def run_until_signal(work: Coroutine[object, object, _Result], on_signal: Callable[[], None] = lambda: None) -> _Result:
+    """Result of ``work``; ``on_signal`` is told that it is being ended.
 
     Raises:
         RunInterruptedError: a signal ended it.
@@ -25,8 +25,13 @@ def run_until_signal(work: Coroutine[object, object, _Result]) -> _Result:
     async def supervised() -> _Result:
         task = asyncio.ensure_future(work)
         loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            task.cancel()
+            on_signal()
+
         for number in _STOPPING:
-            loop.add_signal_handler(number, task.cancel)
+            loop.add_signal_handler(number, end)
         try:
             return await task
         except asyncio.CancelledError:

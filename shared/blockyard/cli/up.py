@@ -7,7 +7,7 @@ Threading: one event loop, in the main thread.
 import asyncio
 from typing import Final
 
-from blockyard.cli.cluster import Cluster, ClusterPlan
+from blockyard.cli.cluster import Cluster, ClusterPlan, ignored_settings
 from blockyard.cli.display import Display
 from blockyard.cli.engine_process import EngineProcess
 from blockyard.cli.together import together
@@ -26,16 +26,21 @@ async def run_up(given: NodeSettings, display: Display, *, keep: bool) -> None:
         ServerStartError: something did not start.
         ProcessEndedError: a process ended by itself.
     """
-    display.say("starting NATS, Valkey, SeaweedFS and nodes a and b ...")
+    say_start(given, display)
     async with Cluster(ClusterPlan(), given, keep=keep) as cluster:
         display.say(f"ready; run folder {cluster.folder.path}; Ctrl-C ends everything")
-        for address in cluster.docs:
-            display.say(f"REST docs: {address}")
         engines = [node.engine for node in cluster.nodes if node.engine is not None]
         await together(
             Watch(cluster, display).run(),
             *(_replay_for_ever(engine, index * _FOLLOW_SECONDS) for index, engine in enumerate(engines)),
         )
+
+
+def say_start(given: NodeSettings, display: Display) -> None:
+    """What begins now, and which settings it does not follow."""
+    if ignored := ignored_settings(given):
+        display.say(f"not used here, chosen by the run itself: {', '.join(ignored)}")
+    display.say("starting NATS, Valkey, SeaweedFS and nodes a and b ...")
 
 
 async def _replay_for_ever(engine: EngineProcess, delay_seconds: float) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -28,6 +30,29 @@ def test_unknown_setting_is_named_with_the_nearest_known_one(command: str) -> No
     result = CliRunner().invoke(app, [command], env={"BLOCKYARD_G2__CAPACTY": "1GiB"})
     assert result.exit_code == EXIT_USAGE
     assert "BLOCKYARD_G2__CAPACITY" in result.stderr
+
+
+def test_help_loads_no_client_of_a_server() -> None:
+    """Loading them takes half a second, before anything is said or started."""
+    program = (
+        "import sys, blockyard.cli.main, blockyard.cli.up, blockyard.cli.proof_run\n"
+        "loaded = {'aioboto3', 'botocore', 'obstore', 'redis', 'nats', 'fastapi'} & set(sys.modules)\n"
+        "sys.exit(','.join(loaded) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_is_told_when_a_signal_comes_is_told_once_and_the_run_ends() -> None:
+    told = []
+
+    async def work() -> None:
+        asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGHUP)
+        await asyncio.Event().wait()
+
+    with pytest.raises(RunInterruptedError):
+        run_until_signal(work(), lambda: told.append("stopping"))
+    assert told == ["stopping"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

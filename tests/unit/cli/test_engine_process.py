@@ -1,5 +1,6 @@
 """Driving a demo engine over its pipes: answers, progress, refusals and a sudden end."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,6 +18,9 @@ say(event="ready", requests=7)
 for line in sys.stdin:
     command = json.loads(line)
     match command["cmd"]:
+        case "replay" if command["first"] == 99:
+            import time
+            time.sleep(60)
         case "replay":
             say(event="progress", served=1, of=2, stats={"requests": 1})
             say(event="done", cmd="replay", stats={"requests": 2, "verified": {"G2": 3, "G3": 0, "G4": 1}})
@@ -75,6 +79,20 @@ async def test_refused_command_leaves_the_engine_usable(engine: EngineProcess) -
 async def test_end_of_the_engine_is_reported_with_its_log(engine: EngineProcess) -> None:
     with pytest.raises(PeerClosedError, match="memory is gone"):
         await engine.reset()
+
+
+async def test_a_busy_engine_is_ended_without_being_asked(engine: EngineProcess) -> None:
+    """It would first do what it was told, and nobody waits for that any more."""
+    waiting = asyncio.create_task(engine.replay(99, 1))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    with pytest.raises(EngineCommandError, match="given up"):
+        await engine.replay(0, 1)
+    async with asyncio.timeout(3):
+        await engine.stop()
+    assert not engine.running
 
 
 async def test_unknown_event_is_an_error(engine: EngineProcess) -> None:

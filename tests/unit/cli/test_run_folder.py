@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from blockyard.cli.run_folder import RunFolder
+from blockyard.core.errors import ConfigurationError
 
 
 def wait_until_gone(*paths: Path) -> None:
@@ -29,6 +30,33 @@ def test_folder_is_short_where_the_usual_place_is_not(monkeypatch: pytest.Monkey
     monkeypatch.setattr(tempfile, "tempdir", "/x" * 40)
     with RunFolder() as folder:
         assert folder.path.parent == Path("/tmp")
+
+
+def test_a_place_that_cannot_hold_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=r"TMPDIR.*file"):
+        RunFolder(tmp_path / "file")
+
+
+def test_no_usable_place_at_all_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    with pytest.raises(ConfigurationError, match="No usable temporary directory"):
+        RunFolder()
+
+
+def test_a_path_with_a_line_break_removes_nothing_else(tmp_path: Path) -> None:
+    """The janitor must never take the first half of a name for a name."""
+    parent = tmp_path / "half\nremove other"
+    parent.mkdir()
+    bystander = tmp_path / "half"
+    bystander.mkdir()
+    with RunFolder(parent) as folder:
+        path = folder.path
+    assert not path.exists()
+    assert bystander.exists()
 
 
 def test_everything_is_removed_at_the_end(tmp_path: Path) -> None:

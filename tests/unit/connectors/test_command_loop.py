@@ -1,5 +1,6 @@
 """Commands of the demo engine: each is answered by one ``done`` or ``error``, whatever it holds."""
 
+import asyncio
 import io
 import json
 import sys
@@ -17,6 +18,7 @@ from blockyard.connectors.mock.engine import MockEngine
 from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS
 from blockyard.core.identity import ModelIdentity
 from blockyard.core.vocabulary import EngineId
+from blockyard.testing.scripted_manager import ScriptedManager, served
 
 BLOCK_BYTES = 4_096
 IDENTITY = ModelIdentity(model="m", block_bytes=BLOCK_BYTES, block_tokens=TRACE_BLOCK_TOKENS)
@@ -31,38 +33,28 @@ async def lonely_engine(folder: Path, blocks: int) -> AsyncIterator[MockEngine]:
             yield MockEngine(client, memory, IDENTITY)
 
 
-async def answers(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str, blocks: int = 64) -> list[dict[str, Any]]:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("".join(f"{line}\n" for line in lines).encode())))
-    output = io.TextIOWrapper(io.BytesIO())
-    monkeypatch.setattr(sys, "stdout", output)
+async def answers(folder: Path, *lines: str, blocks: int = 64) -> list[dict[str, Any]]:
+    commands, events = io.BytesIO("".join(f"{line}\n" for line in lines).encode()), io.BytesIO()
     async with lonely_engine(folder, blocks) as engine:
-        await CommandLoop(engine).run()
-    buffer = output.buffer
-    assert isinstance(buffer, io.BytesIO)
-    return [json.loads(line) for line in buffer.getvalue().splitlines()]
+        await CommandLoop(engine, commands, events).run()
+    return [json.loads(line) for line in events.getvalue().splitlines()]
 
 
-async def test_a_replay_without_a_node_computes_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ready, done, end = await answers(
-        tmp_path, monkeypatch, '{"cmd": "replay", "first": 0, "count": 2}', '{"cmd": "quit"}'
-    )
+async def test_a_replay_without_a_node_computes_everything(tmp_path: Path) -> None:
+    ready, done, end = await answers(tmp_path, '{"cmd": "replay", "first": 0, "count": 2}', '{"cmd": "quit"}')
     assert (ready["event"], end) == ("ready", {"event": "done", "cmd": "quit"})
     assert (done["event"], done["stats"]["requests"]) == ("done", 2)
     assert done["stats"]["computed"] + done["stats"]["g1_hits"] == done["stats"]["asked"] > 0
     assert done["stats"]["refused_calls"] > 0
 
 
-async def test_a_reset_without_a_node_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, done = await answers(tmp_path, monkeypatch, '{"cmd": "reset"}')
+async def test_a_reset_without_a_node_is_done(tmp_path: Path) -> None:
+    _, done = await answers(tmp_path, '{"cmd": "reset"}')
     assert (done["event"], done["stats"]["refused_calls"]) == ("done", 1)
 
 
-async def test_a_memory_too_small_for_a_request_is_an_answer_and_no_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, failed, done = await answers(
-        tmp_path, monkeypatch, '{"cmd": "replay", "count": 30}', '{"cmd": "stats"}', blocks=1
-    )
+async def test_a_memory_too_small_for_a_request_is_an_answer_and_no_end(tmp_path: Path) -> None:
+    _, failed, done = await answers(tmp_path, '{"cmd": "replay", "count": 30}', '{"cmd": "stats"}', blocks=1)
     assert (failed["event"], failed["code"]) == ("error", "out-of-blocks")
     assert (done["event"], done["cmd"]) == ("done", "stats")
 
@@ -77,10 +69,32 @@ async def test_a_memory_too_small_for_a_request_is_an_answer_and_no_end(
         ('{"cmd": "probe", "key": "00"}', "no request"),
     ],
 )
-async def test_a_wrong_command_is_named_and_the_next_one_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, words: str
-) -> None:
-    _, failed, done = await answers(tmp_path, monkeypatch, line, '{"cmd": "stats"}')
+async def test_a_wrong_command_is_named_and_the_next_one_answered(tmp_path: Path, line: str, words: str) -> None:
+    _, failed, done = await answers(tmp_path, line, '{"cmd": "stats"}')
     assert failed["event"] == "error"
     assert words in failed["detail"]
     assert done["event"] == "done"
+
+
+@pytest.mark.parametrize("last_words", [b'{"cmd": "quit"}\n', b""])
+async def test_the_process_ends_in_order(tmp_path: Path, last_words: bytes) -> None:
+    """After ``quit`` while its input is still open, and at the end of its input."""
+    path = tmp_path / "c.sock"
+    async with served(path, ScriptedManager()):
+        options = ("--socket", str(path), "--name", "e", "--blocks", "4", "--block-bytes", "4096")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "blockyard.connectors.mock", *options),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        async with asyncio.timeout(20):
+            assert b"ready" in await process.stdout.readline()
+            process.stdin.write(last_words)
+            if not last_words:
+                process.stdin.close()
+            assert (await process.wait(), await process.stderr.read()) == (0, b"")
+        process.stdin.close()

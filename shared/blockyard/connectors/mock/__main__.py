@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 from blockyard.connectors.client import BlockyardClient, EngineDescription
 from blockyard.connectors.engine_memory import EngineMemory
@@ -24,7 +25,8 @@ def main() -> int:
     """Run until ``quit`` or end of input; 0 on a clean end, 1 when the node refused the engine, 2 for wrong usage."""
     options = _options()
     try:
-        asyncio.run(_run(options))
+        with open(0, "rb", buffering=0, closefd=False) as commands:
+            asyncio.run(_run(options, commands))
     except BlockyardError as error:
         sys.stderr.write(f"blockyard demo engine: {error}\n")
         return 1
@@ -41,7 +43,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-async def _run(options: argparse.Namespace) -> None:
+async def _run(options: argparse.Namespace, commands: BinaryIO) -> None:
     identity = ModelIdentity(
         model=options.model,
         layout_fingerprint="demo",
@@ -53,7 +55,7 @@ async def _run(options: argparse.Namespace) -> None:
     with EngineMemory(options.blocks, options.block_bytes) as memory:
         async with BlockyardClient(options.socket, description, memory) as client:
             await client.wait_connected(30.0)
-            await CommandLoop(MockEngine(client, memory, identity)).run()
+            await CommandLoop(MockEngine(client, memory, identity), commands, sys.stdout.buffer).run()
 
 
 if __name__ == "__main__":

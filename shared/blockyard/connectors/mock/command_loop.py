@@ -4,14 +4,13 @@
 factor by which trace time is compressed, 0 = as fast as possible. ``{"cmd": "probe", "key": "<32 hex>"}``: drop the own
 cache, serve the first request that contains this block, and report what became of it. ``reset``, ``stats``, ``quit``.
 Answers: ``{"event": "done", "cmd": ..., ...}`` or ``{"event": "error", ...}``; progress in between.
-Threading: one event loop; stdin is read in a thread of its own so that it never blocks the loop.
+Threading: one event loop; the input is read in a thread of its own so that it never blocks the loop.
 """
 
 import asyncio
 import contextlib
-import sys
 import threading
-from typing import Annotated, Any, final
+from typing import Annotated, Any, BinaryIO, final
 
 import msgspec
 
@@ -54,15 +53,20 @@ Command = Replay | Probe | Reset | Stats | Quit
 class CommandLoop:
     """Reads commands until ``quit`` or end of input."""
 
-    def __init__(self, engine: MockEngine) -> None:
-        """Drive ``engine``."""
+    def __init__(self, engine: MockEngine, commands: BinaryIO, events: BinaryIO) -> None:
+        """Drive ``engine`` with lines of ``commands``, and write lines to ``events``.
+
+        ``commands`` is unbuffered where it can block: a thread that waits in a buffered one cannot be left at the end.
+        """
         self._engine = engine
+        self._commands = commands
+        self._events = events
         self._trace = load_trace()
         self._decoder: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
 
     async def run(self) -> None:
         """Answer commands in order."""
-        lines = _stdin_lines()
+        lines = _lines_of(self._commands)
         self._say({"event": "ready", "requests": len(self._trace)})
         while True:
             line = await lines.get()
@@ -141,8 +145,8 @@ class CommandLoop:
         return flat | {name: {tier.name: n for tier, n in value.items()} for name, value in by_tier.items()}
 
     def _say(self, message: dict[str, Any]) -> None:
-        sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
-        sys.stdout.buffer.flush()
+        self._events.write(msgspec.json.encode(message) + b"\n")
+        self._events.flush()
 
 
 def _first_of(group: BaseExceptionGroup[BlockyardError]) -> BlockyardError:
@@ -161,14 +165,14 @@ def _outcome(outcome: BlockOutcome) -> dict[str, Any]:
     }
 
 
-def _stdin_lines() -> "asyncio.Queue[bytes | None]":
+def _lines_of(commands: BinaryIO) -> "asyncio.Queue[bytes | None]":
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     def read() -> None:
         # The loop may be gone before the input: after ``quit`` nobody waits for more.
         with contextlib.suppress(RuntimeError):
-            for line in sys.stdin.buffer:
+            for line in commands:
                 loop.call_soon_threadsafe(lines.put_nowait, line)
             loop.call_soon_threadsafe(lines.put_nowait, None)
 

@@ -1,22 +1,17 @@
-"""Damage done on purpose: one payload byte flipped in a slab file on disk, or in a pack in the object store.
+"""Damage done on purpose to a pack in the object store: one payload byte flipped.
 
-The proof run uses it to show that damage is found. Only payload bytes of whole, valid blocks are touched.
-Threading: slab functions block for a few milliseconds; the others belong to one event loop.
+The proof run uses it to show that damage is found. Only a payload byte of a whole, valid block is touched.
+Threading: one event loop.
 """
 
-import os
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from blockyard.core.errors import ForeignFileError, StorageError
+from blockyard.core.errors import StorageError
 from blockyard.core.vocabulary import ContentKey
 from blockyard.runtime.settings import G4Section
 from blockyard.tiers.bucket_admin import S3BucketAdmin
-from blockyard.tiers.g3_slab.header_pages import HeaderPages
-from blockyard.tiers.g3_slab.slab_file import PosixSlabFile
-from blockyard.tiers.g3_slab.superblock import read_superblock
 from blockyard.tiers.g4_packs import (
     PACK_HEADER_BYTES,
     PackHeader,
@@ -25,19 +20,10 @@ from blockyard.tiers.g4_packs import (
     parse_key,
     record_offset,
 )
-from blockyard.tiers.header import HEADER_BYTES, SlotHeader
+from blockyard.tiers.header import HEADER_BYTES
 from blockyard.tiers.object_store import PutOutcome, S3ObjectStore, StoreCredentials, StoreEndpoint
 
 _FLIP: Final = 0x10
-
-
-@dataclass(frozen=True, slots=True)
-class SlabBlock:
-    """A block as it lies in a slab file."""
-
-    file: Path
-    payload_offset: int
-    header: SlotHeader
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,41 +37,6 @@ class PackedBlock:
     def key(self) -> ContentKey:
         """Its content key."""
         return self.pack.content_keys()[-1]
-
-
-def slab_blocks(folder: Path) -> list[SlabBlock]:
-    """Every block that the slab files in ``folder`` hold now; files of other kinds are passed over."""
-    found: list[SlabBlock] = []
-    for path in sorted(path for path in folder.iterdir() if path.is_file()):
-        file = PosixSlabFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path, direct=False)
-        try:
-            superblock = read_superblock(file, str(path))
-            geometry = superblock.geometry
-            pages = HeaderPages(file, geometry, superblock.slab_id)
-            pages.scan()
-            for slot in range(geometry.slots):
-                reading = pages.read(slot)
-                if reading.verdict.is_block:
-                    offset = geometry.payload_offset + slot * geometry.stride_bytes
-                    found.append(SlabBlock(path, offset, reading.header))
-        except ForeignFileError:
-            continue
-        finally:
-            file.close()
-    return found
-
-
-def flip_slab_byte(block: SlabBlock) -> None:
-    """Flip a bit in the middle of the payload on disk, behind the back of whoever serves it."""
-    place = block.payload_offset + block.header.payload_bytes // 2
-    descriptor = os.open(block.file, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        byte = os.pread(descriptor, 1, place)[0]
-        os.pwrite(descriptor, bytes((byte ^ _FLIP,)), place)
-        # The server reads past the page cache: the change must be on the device.
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class PackVandal:
@@ -106,10 +57,6 @@ class PackVandal:
         self._prefix = settings.prefix
         self._store = S3ObjectStore(endpoint, credentials)
         self._admin = S3BucketAdmin(endpoint, credentials)
-
-    async def stored_bytes(self) -> int:
-        """Bytes of all packs."""
-        return sum([listed.object_bytes async for listed in self._admin.list_objects(packs_prefix(self._prefix))])
 
     async def find(self, wanted: Collection[ContentKey]) -> PackedBlock | None:
         """A block with one of these keys that is the last one of a pack and lies in no other pack."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from blockyard.cli.damage import flip_slab_byte, slab_blocks
+from blockyard.cli.slab_damage import flip_slab_byte, slab_blocks
 from blockyard.core.vocabulary import ROOT_KEY, BlockId, ChainDigest, Epoch, Generation, IdentityDigest
 from blockyard.tiers.g3_slab.layout import SlabGeometry
 from blockyard.tiers.g3_slab.superblock import Superblock, pack_superblock
