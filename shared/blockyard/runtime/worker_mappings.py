@@ -2,20 +2,31 @@
 
 ::
 
-    unknown -map-> MAPPED -unmap, or a newer life of the block-manager-> LEAVING -no job uses it-> unknown
+    unknown -map-> MAKING -> MAPPED -unmap, or a newer life of the block-manager-> LEAVING -no job uses it-> UNMAPPING
+       ^              +-- failed                                                                                |
+       +--------------+-----------------------------------------------------------------------------------------+
 
-Jobs are accepted for MAPPED mappings only. A number that is LEAVING is mapped again only after it has left, so a new
-life of the block-manager may count from 1 again.
+Jobs are accepted for MAPPED mappings only. A number that is on its way out is mapped again only after it has left, and
+what an older life asked for never becomes a mapping of the newer one, so a new life may count from 1 again.
+Invariants: nobody waits for the mapping of another engine.
 Threading: one event loop.
 """
 
 import asyncio
 from collections.abc import Callable
+from enum import Enum, auto
 from typing import Final
 
-from blockyard.core.errors import RequestError
+from blockyard.core.errors import BlockyardError, NotAttachedError, RequestError
 from blockyard.runtime.job_executor import JobExecutor
 from blockyard.wire.worker_channel import MapEngine, UnmapEngine
+
+
+class _Phase(Enum):
+    MAKING = auto()
+    MAPPED = auto()
+    LEAVING = auto()
+    UNMAPPING = auto()
 
 
 class WorkerMappings:
@@ -30,59 +41,79 @@ class WorkerMappings:
         """
         self._executor: Final = executor
         self._in_use: Final = in_use
-        self._mapped: set[int] = set()
-        self._leaving: set[int] = set()
-        self._making = asyncio.Lock()
+        self._phases: dict[int, _Phase] = {}
+        self._life = 0
         self._changed = asyncio.Condition()
 
     def __contains__(self, mapping: int) -> bool:
         """True where jobs may use this mapping."""
-        return mapping in self._mapped
+        return self._phases.get(mapping) is _Phase.MAPPED
 
     async def add(self, request: MapEngine, fds: list[int]) -> None:
         """Map; a repeated request changes nothing. Takes both descriptors out of ``fds`` when it uses them.
 
         Raises:
             RequestError: no number, or not two descriptors.
+            NotAttachedError: a newer life of the block-manager took over meanwhile; nothing is mapped.
         """
         if len(fds) != 2 or request.mapping < 1:
             raise RequestError("a mapping has a number and two descriptors", mapping=request.mapping, fds=len(fds))
-        async with self._making:
-            async with self._changed:
-                await self._changed.wait_for(lambda: request.mapping not in self._leaving)
-            if request.mapping not in self._mapped:
-                kv_fd, guard_fd = fds
-                fds.clear()
-                await self._executor.map_engine(request, kv_fd, guard_fd)
-                self._mapped.add(request.mapping)
+        life = self._life
+        await self._until(lambda: self._phases.get(request.mapping) in (None, _Phase.MAPPED))
+        self._check_life(life)
+        if request.mapping in self:
+            return
+        kv_fd, guard_fd = fds
+        fds.clear()
+        self._phases[request.mapping] = _Phase.MAKING
+        try:
+            await self._executor.map_engine(request, kv_fd, guard_fd)
+        except BlockyardError:
+            del self._phases[request.mapping]
+            await self.jobs_changed()
+            raise
+        # In one step with the look at the life: a newer one must never see this mapping as its own.
+        self._phases[request.mapping] = _Phase.MAPPED if life == self._life else _Phase.LEAVING
+        await self.jobs_changed()
+        if life != self._life:
+            await self.leave(request.mapping)
+            self._check_life(life)
 
     async def remove(self, request: UnmapEngine) -> None:
         """Unmap when no job uses it any more; unknown numbers are done already."""
-        if request.mapping in self._mapped:
-            self._mapped.discard(request.mapping)
-            self._leaving.add(request.mapping)
+        await self._until(lambda: self._phases.get(request.mapping) is not _Phase.MAKING)
+        if request.mapping in self:
+            self._phases[request.mapping] = _Phase.LEAVING
         await self.leave(request.mapping)
 
     def void(self) -> list[int]:
         """No job may use any of today's mappings; the caller awaits ``leave`` for each of those returned."""
-        voided = sorted(self._mapped)
-        self._leaving.update(voided)
-        self._mapped.clear()
+        self._life += 1
+        voided = sorted(mapping for mapping in self._phases if mapping in self)
+        self._phases.update(dict.fromkeys(voided, _Phase.LEAVING))
         return voided
 
     async def leave(self, mapping: int) -> None:
         """Wait until no job uses a mapping that is leaving, and unmap it."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._in_use(mapping))
-            if mapping not in self._leaving:
-                return
-            try:
-                await self._executor.unmap_engine(UnmapEngine(mapping=mapping))
-            finally:
-                self._leaving.discard(mapping)
-                self._changed.notify_all()
+        await self._until(lambda: not self._in_use(mapping) and self._phases.get(mapping) is not _Phase.UNMAPPING)
+        if self._phases.get(mapping) is not _Phase.LEAVING:
+            return
+        self._phases[mapping] = _Phase.UNMAPPING
+        try:
+            await self._executor.unmap_engine(UnmapEngine(mapping=mapping))
+        finally:
+            del self._phases[mapping]
+            await self.jobs_changed()
 
     async def jobs_changed(self) -> None:
-        """Jobs have ended: whoever waits looks again."""
+        """Jobs have ended, or a mapping changed: whoever waits looks again."""
         async with self._changed:
             self._changed.notify_all()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        async with self._changed:
+            await self._changed.wait_for(condition)
+
+    def _check_life(self, life: int) -> None:
+        if life != self._life:
+            raise NotAttachedError("a newer life of the block-manager has attached")

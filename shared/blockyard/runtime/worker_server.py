@@ -156,6 +156,9 @@ class WorkerServer:
         if request.epoch < 1 or len(fds) != (request.arena is not None):
             raise RequestError("attach names an epoch, and brings a descriptor exactly where it names an arena")
         async with self._attaching:
+            if session.closed.is_set():
+                # It may have ended long before its turn came, and must not displace who is served now.
+                raise PeerClosedError("the connection ended before it was attached")
             epoch = Epoch(request.epoch)
             kind = self._ledger.attach(
                 request.instance, epoch, incumbent_connected=self.attached and self._session is not session
@@ -167,8 +170,7 @@ class WorkerServer:
             before, self._session = self._session, session
             if before is not None and before is not session:
                 before.close(NotAttachedError("another connection has attached"))
-            if kind is AttachKind.TAKEOVER:
-                self._ledger.drop_ended(epoch)
+            self._ledger.drop_ended(epoch)
             # After the answer, which is sent before anything that is scheduled here.
             asyncio.get_running_loop().call_soon(self._push_due, True)
             return self._attached(answer, epoch), [] if answer.arena_fd is None else [answer.arena_fd]
@@ -197,7 +199,13 @@ class WorkerServer:
         if before is not None and before is not session:
             before.close(FencedError("a newer life has attached", epoch=request.epoch))
         for mapping in self._mappings.void():
-            self._spawn(self._mappings.leave(mapping))
+            self._spawn(self._leave(mapping))
+
+    async def _leave(self, mapping: int) -> None:
+        try:
+            await self._mappings.leave(mapping)
+        except BlockyardError as error:
+            _log.warning("mapping %d of an older life is not unmapped: %s", mapping, error)
 
     async def _drain(self, epoch: Epoch) -> None:
         with contextlib.suppress(TimeoutError):
@@ -229,7 +237,7 @@ class WorkerServer:
         )
         answer = self._ledger.submit(ticket, request.settled_below, refusal=self._refusal(job))
         if isinstance(answer, Refusal):
-            return channel.Refused(reason=answer.value)
+            return channel.Refused(reason=answer)
         if answer is Admission.BUSY:
             return channel.Busy(retry_ms=BUSY_RETRY_MS)
         self._start_jobs()
@@ -327,5 +335,5 @@ class WorkerServer:
 
 def _job_states(states: list[tuple[JobId, JobPhase]]) -> channel.JobStates:
     return channel.JobStates(
-        states=tuple(channel.JobState(epoch=job.epoch, seq=job.seq, state=phase.value) for job, phase in states)
+        states=tuple(channel.JobState(epoch=job.epoch, seq=job.seq, state=phase) for job, phase in states)
     )

@@ -110,7 +110,7 @@ class FakeWorker:
         )
         answer = self._ledger.submit(ticket, request.settled_below, refusal=self._refusal(job))
         if isinstance(answer, Refusal):
-            return channel.Refused(reason=answer.value)
+            return channel.Refused(reason=answer)
         return channel.Busy(retry_ms=20) if answer is Admission.BUSY else channel.Accepted()
 
     def cancel(self, epoch: int, seq: int) -> channel.JobStates:
@@ -317,5 +317,5 @@ def _u64(column: bytes) -> list[int]:
 
 def _states(states: list[tuple[JobId, JobPhase]]) -> channel.JobStates:
     return channel.JobStates(
-        states=tuple(channel.JobState(epoch=job.epoch, seq=job.seq, state=str(phase)) for job, phase in states)
+        states=tuple(channel.JobState(epoch=job.epoch, seq=job.seq, state=phase) for job, phase in states)
     )

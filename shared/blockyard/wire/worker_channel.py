@@ -6,9 +6,14 @@ Columns are packed bytes aligned with the items of a job: digests n × 32, keys 
 indexes n × u32, generations and guards n × u64 (little-endian); an empty column means "not applicable".
 """
 
+from typing import Final
+
 import msgspec
 
+from blockyard.core.jobs import JobPhase, Refusal
 from blockyard.core.vocabulary import DEFAULT_TENANT, ItemStatus, JobEnd, JobKind, Lane, WorkerRole
+
+_STATUSES: Final = {int(status): status for status in ItemStatus}
 
 
 # --- parts --------------------------------------------------------------------------------------------------------
@@ -94,11 +99,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobState(msgspec.Struct, frozen=True, kw_only=True):
-    """State of one job at a worker: ``queued``, ``running``, ``ended`` or ``unseen`` (then tombstoned)."""
+    """State of one job at a worker; an unseen one is tombstoned."""
 
     epoch: int
     seq: int
-    state: str
+    state: JobPhase
 
 
 # --- requests -----------------------------------------------------------------------------------------------------
@@ -200,9 +205,9 @@ class Busy(msgspec.Struct, frozen=True, kw_only=True, tag="busy"):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
-    """The job will never run: stale_epoch, stale_worker, settled, tombstone, bad_request or no_mapping."""
+    """The job will never run."""
 
-    reason: str
+    reason: Refusal
 
 
 class JobStates(msgspec.Struct, frozen=True, kw_only=True, tag="job_states"):
@@ -252,8 +257,8 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True, tag="job_result"):
     """G4_PUT: the objects are stored but the index could not be written yet."""
 
     def statuses(self) -> list[ItemStatus]:
-        """Item results as enum values."""
-        return [ItemStatus(value) for value in self.status]
+        """Item results as enum values; one that this version does not know is no success: UNKNOWN."""
+        return [_STATUSES.get(value, ItemStatus.UNKNOWN) for value in self.status]
 
 
 Request = Attach | Submit | Ack | Cancel | Poll | Inventory | MapEngine | UnmapEngine | Find
