@@ -93,6 +93,7 @@ class ManagerMetrics:
             RowState.HELD: pool.held,
             RowState.INACTIVE: pool.inactive,
             RowState.AWAIT_FREE: pool.await_free,
+            RowState.ABANDONED: pool.abandoned,
         }
         for state, count in counts.items():
             self._metrics.blocks.labels(pool.tier.label, state.name.lower()).set(count)
