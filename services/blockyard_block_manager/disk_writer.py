@@ -10,7 +10,7 @@ Threading: owned by the event loop of the service. No await.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from typing import Final
 
 from blockyard.core.block_name import BlockName
@@ -67,6 +67,11 @@ class DiskWriter:
         """Blocks that wait for their turn."""
         return len(self._queue)
 
+    @property
+    def busy(self) -> bool:
+        """Whether blocks wait and the disk is getting on with it; a disk that fails holds nobody up."""
+        return bool(self._queue) and (self._open_jobs > 0 or self._freer.at_work(Tier.G3))
+
     def store(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
         """Blocks are in G2: copy to G3 what it does not hold."""
         if not self._profile.g3_enabled or not self._tables.has(Tier.G3):
@@ -114,15 +119,16 @@ class DiskWriter:
         """Blocks of one scope from the head of the queue that are still to be copied; perhaps none."""
         scope = next(iter(self._queue.values())).scope
         names: list[BlockName] = []
-        for waiting in list(self._queue.values()):
+        looked_at = 0
+        for waiting in self._queue.values():
             if waiting.scope != scope or len(names) == limit:
                 break
-            name = waiting.name
-            del self._queue[name.key, scope.group]
-            if self._tables.holds(Tier.G2, [name.key], scope.group)[0]:
-                names.append(name)
-            else:
-                self._metrics.dropped(DropReason.GONE_FROM_G2)
+            looked_at += 1
+            if self._tables.holds(Tier.G2, [waiting.name.key], scope.group)[0]:
+                names.append(waiting.name)
+        for entry in list(islice(self._queue, looked_at)):
+            del self._queue[entry]
+        self._metrics.dropped(DropReason.GONE_FROM_G2, looked_at - len(names))
         return scope, names
 
     def _issue(self, scope: BlockScope, names: Sequence[BlockName]) -> None:

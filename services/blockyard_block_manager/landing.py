@@ -16,6 +16,7 @@ from blockyard_block_manager.flights import Flights
 from blockyard_block_manager.job_order import JobOrder, OrderReport
 from blockyard_block_manager.manager_metrics import DropReason, ManagerMetrics
 from blockyard_block_manager.node_tables import NodeTables
+from blockyard_block_manager.slot_freer import SlotFreer
 
 LandedCallback = Callable[[BlockScope, Sequence[BlockName]], None]
 
@@ -23,9 +24,10 @@ LandedCallback = Callable[[BlockScope, Sequence[BlockName]], None]
 class Landing:
     """Commits the results of jobs that write G2 or G3."""
 
-    def __init__(self, tables: NodeTables, flights: Flights, metrics: ManagerMetrics) -> None:
-        """Commit into ``tables``, end flights of ``flights``."""
+    def __init__(self, tables: NodeTables, flights: Flights, freer: SlotFreer, metrics: ManagerMetrics) -> None:
+        """Commit into ``tables``, end flights of ``flights``, give surplus slots to ``freer``."""
         self._tables = tables
+        self._freer = freer
         self._flights = flights
         self._metrics = metrics
         self.on_g2: LandedCallback = lambda scope, names: None
@@ -44,4 +46,6 @@ class Landing:
             self._flights.end(tier, [name.key for name in order.names], order.scope.group, told)
             if tier is Tier.G2 and names:
                 self.on_g2(order.scope, names)
+        for slots in committed.surplus:
+            self._freer.free(tier, slots)
         self._metrics.dropped(DropReason.LATE_DOOMED, committed.doomed)

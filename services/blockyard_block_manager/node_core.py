@@ -88,7 +88,7 @@ class NodeCore:
         self.flights: Final = Flights()
         self._metrics = metrics
         self._freer = SlotFreer(self.tables, self.desk, clock, profile.max_items)
-        landing = Landing(self.tables, self.flights, metrics)
+        landing = Landing(self.tables, self.flights, self._freer, metrics)
         landing.on_g2 = self._landed_in_g2
         self._disk = DiskWriter(profile, self.tables, self.flights, self.desk, landing, self._freer, metrics)
         self._offloader = Offloader(profile, self.tables, self.flights, self.desk, landing, self._disk, metrics)

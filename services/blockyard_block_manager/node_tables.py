@@ -41,6 +41,8 @@ class Committed:
 
     blocks: ImmutableBlocks
     doomed: int
+    surplus: list[DoomedBlocks]
+    """Slots of older copies of the same blocks."""
 
 
 class NodeTables:
@@ -143,6 +145,9 @@ class NodeTables:
         keys = [names[index].key for index in good]
         before = pool.find(keys, scope.group)
         slots = blocks.ids
+        # A copy that was found by its header meanwhile gives way: the new one's header is READY too, and of two
+        # copies in one tier the older has to be freed.
+        older = [pool.condemn(block, pool.generation(block)) for block in before if block is not None]
         complete = blocks.stage(_staged(names, scope), good)
         blocks.release()
         registration = complete.register()
@@ -154,7 +159,9 @@ class NodeTables:
             for index in fresh:
                 self._names[names[index].key, scope.group] = names[index]
         self.events.copied(origin, tier, scope, select(names, fresh))
-        return Committed(registration.blocks, registration.doomed)
+        still_held = {key for key, new in zip(keys, after, strict=True) if new is not None}
+        self._left(tier, [facts for item in older for facts in item.facts if facts.key not in still_held])
+        return Committed(registration.blocks, registration.doomed, [item.doomed for item in older])
 
     # --- leaving ------------------------------------------------------------------------------------------------------
     def condemn(self, tier: Tier, block: BlockId, generation: Generation) -> DoomedBlocks:

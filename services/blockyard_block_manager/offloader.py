@@ -9,7 +9,7 @@ their job has settled. Threading: owned by the event loop of the service. No awa
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from itertools import islice
 
 from blockyard.core.events import BlockScope
 from blockyard.core.offload_plan import plan_store
@@ -24,12 +24,6 @@ from blockyard_block_manager.landing import Landing
 from blockyard_block_manager.manager_metrics import DropReason, ManagerMetrics
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.node_tables import NodeTables
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    session: EngineSession
-    block: G1Block
 
 
 class Offloader:
@@ -53,12 +47,12 @@ class Offloader:
         self._landing = landing
         self._disk = disk
         self._metrics = metrics
-        self._backlog: dict[tuple[EngineSession, EngineBlockId], _Waiting] = {}
+        self._backlog: dict[EngineSession, dict[EngineBlockId, G1Block]] = {}
 
     @property
     def waiting(self) -> int:
         """Blocks in the backlog."""
-        return len(self._backlog)
+        return sum(map(len, self._backlog.values()))
 
     def store(self, session: EngineSession, blocks: Sequence[G1Block]) -> int:
         """Plan stores of blocks of one scope; returns how many are wanted, now or when there is room."""
@@ -73,11 +67,14 @@ class Offloader:
             len(blocks),
         )
         wanted = [blocks[index] for job in plan.jobs for index in job]
-        self._backlog.update(((session, block.block), _Waiting(session, block)) for block in wanted)
-        excess = len(self._backlog) - self._profile.backlog_blocks
-        for oldest in list(self._backlog)[: max(excess, 0)]:
-            del self._backlog[oldest]
-        self._metrics.dropped(DropReason.STORE_BACKLOG, max(excess, 0))
+        waiting = self._backlog.setdefault(session, {})
+        for block in wanted:
+            waiting.pop(block.block, None)  # a newer content of the same memory goes to the end
+            waiting[block.block] = block
+        excess = max(self.waiting - self._profile.backlog_blocks, 0)
+        for oldest in list(waiting)[:excess]:
+            del waiting[oldest]
+        self._metrics.dropped(DropReason.STORE_BACKLOG, excess)
         self.pump()
         return len(wanted)
 
@@ -92,35 +89,34 @@ class Offloader:
 
     def forget(self, session: EngineSession) -> None:
         """An engine is gone."""
-        for entry in [entry for entry in self._backlog if entry[0] is session]:
-            del self._backlog[entry]
+        self._backlog.pop(session, None)
 
     def pump(self) -> None:
         """Issue jobs for the backlog, as far as there is room."""
-        if not self._backlog or self._disk.waiting or not self._desk.attached(WorkerRole.OFFLOAD_WORKER):
+        if not self._backlog or self._disk.busy or not self._desk.attached(WorkerRole.OFFLOAD_WORKER):
             return
-        for session in {entry[0] for entry in self._backlog}:
-            while (room := self._tables.room(Tier.G2)) and session.mapping is not None:
-                blocks = self._next_batch(session, min(room, self._profile.max_items))
-                if not blocks:
-                    break
-                self._issue(session.mapping, blocks[0].scope, blocks)
+        for session, waiting in list(self._backlog.items()):
+            while waiting and session.mapping is not None and (room := self._tables.room(Tier.G2)):
+                blocks = self._next_batch(session, waiting, min(room, self._profile.max_items))
+                if blocks:
+                    self._issue(session.mapping, blocks[0].scope, blocks)
+            if not waiting:
+                del self._backlog[session]
 
     # --- inside -------------------------------------------------------------------------------------------------------
-    def _next_batch(self, session: EngineSession, limit: int) -> list[G1Block]:
-        """Blocks of one scope that are still to be stored, oldest first; perhaps none."""
+    def _next_batch(self, session: EngineSession, waiting: dict[EngineBlockId, G1Block], limit: int) -> list[G1Block]:
+        """Take blocks of one scope off the head of the backlog; returns those that are still to be stored."""
+        scope = next(iter(waiting.values())).scope
         batch: dict[ContentKey, G1Block] = {}
-        for entry, waiting in list(self._backlog.items()):
-            block = waiting.block
-            if waiting.session is not session:
-                continue
-            if batch and block.scope != next(iter(batch.values())).scope:
+        looked_at = 0
+        for block in waiting.values():
+            if block.scope != scope or len(batch) == limit:
                 break
-            if len(batch) == limit:
-                break
-            del self._backlog[entry]
+            looked_at += 1
             if session.g1.holds(block) and not self._taken_care_of(block):
                 batch[block.name.key] = block
+        for entry in list(islice(waiting, looked_at)):
+            del waiting[entry]
         return list(batch.values())
 
     def _taken_care_of(self, block: G1Block) -> bool:

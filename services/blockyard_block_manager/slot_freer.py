@@ -69,6 +69,10 @@ class SlotFreer:
         """Slots of a tier that are on their way."""
         return sum(len(batch) for batch in self._batches(tier))
 
+    def at_work(self, tier: Tier) -> bool:
+        """Whether a job frees slots of a tier now; false while a failed one rests."""
+        return any(batch.tier is tier for batch in self._in_jobs)
+
     def open_ticket(self, tier: Tier) -> FreeTicket:
         """Start to count: slots that are on their way, and those whose holders let go from now on, belong to it."""
         ticket = FreeTicket(tier)

@@ -369,3 +369,29 @@ def test_submits_that_get_lost_are_repeated_and_then_cancelled(make_world: MakeW
     world.settle()
     assert world.held(Tier.G2) == KEYS
     world.at_rest()
+
+
+def test_a_copy_found_by_its_header_gives_way_to_the_one_just_written(make_world: MakeWorld) -> None:
+    world: World = make_world(g4=False).ready()
+    world.connect("one").compute(RUN)
+    world.submit(OW)
+    world.workers[OW].work()
+    world.deliver(OW)
+    world.submit(OW)
+    job = world.workers[OW].start()  # a write to disk that outlives its block-manager
+    assert job is not None
+    world.start_manager()
+    world.attach()
+    world.list_inventory()
+    world.submit(OW)
+    again = world.workers[OW].start()  # the new life writes the same blocks
+    assert again is not None
+    world.workers[OW].finish(job)
+    world.deliver(OW)
+    assert world.list_inventory()
+    assert world.held(Tier.G3) == KEYS
+    world.workers[OW].finish(again)
+    world.settle()
+    assert world.announced(Tier.G3) == KEYS
+    assert sum(slot.state is HeaderState.READY for slot in world.tiers[Tier.G3].slots) == 8
+    world.at_rest()
