@@ -332,4 +332,6 @@ class NodeCore:
         self.desk.shed()
         self._freer.collect()
         self._clearing.check()
+        if self.recovery.needs_listing:
+            self.desk.on_work(WorkerRole.OFFLOAD_WORKER)  # nothing else wakes its link while nothing is granted
         self.on_section_end()
