@@ -75,7 +75,8 @@ class Clearing:
 
         Raises:
             UnsupportedOperationError: the tier is not the node's to clear.
-            NotReadyError: the offload-worker is away, or the tables are not complete.
+            NotReadyError: the offload-worker is away, the tables are not complete, or an earlier life's writer of G2 is
+                not accounted for.
         """
         if tier not in LOCAL_TIERS:
             raise UnsupportedOperationError(_OTHER_TIERS[tier], tier=tier.label)
@@ -83,6 +84,8 @@ class Clearing:
             raise NotReadyError("the tier is not open on this node", tier=tier.label)
         if not self._tables.serving:
             raise NotReadyError("the offload-worker has to be attached and listed", tier=tier.label)
+        if self._recovery.waits_for_remote and tier is Tier.G2:
+            raise NotReadyError("the remote tier may still write what it began for an earlier life of ours")
         ticket = self._freer.open_ticket(tier)
         dropped = self._disk.clear() if tier is Tier.G3 else 0
         dropped += self._desk.drop_queued(tier)

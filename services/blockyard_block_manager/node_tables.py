@@ -41,6 +41,7 @@ class Committed:
 
     blocks: ImmutableBlocks
     doomed: int
+    """Blocks that arrived well and are not kept, because the tier was cleared meanwhile."""
     surplus: list[DoomedBlocks]
     """Slots of older copies of the same blocks."""
 
@@ -135,13 +136,17 @@ class NodeTables:
     ) -> Committed:
         """Take over what a settled job brought: register and announce the blocks that are OK, free the other slots.
 
-        Slots that a clear doomed meanwhile register nothing; they come out of ``drain_doomed``.
+        Slots that a clear doomed meanwhile register nothing; all of them come out of ``drain_doomed``, since also a
+        failed or lost item may have left a header that a restart would believe.
 
         Returns:
             Pins on the blocks that carry the keys now, in order, and the number of doomed ones.
         """
         pool = self.pool(tier)
         good = [index for index, status in enumerate(statuses) if status is ItemStatus.OK]
+        if any(pool.is_doomed(block) for block in blocks.ids):
+            nothing = blocks.stage(_staged(names, scope)).register()
+            return Committed(nothing.blocks, len(good), [])
         keys = [names[index].key for index in good]
         before = pool.find(keys, scope.group)
         slots = blocks.ids
@@ -161,7 +166,7 @@ class NodeTables:
         self.events.copied(origin, tier, scope, select(names, fresh))
         still_held = {key for key, new in zip(keys, after, strict=True) if new is not None}
         self._left(tier, [facts for item in older for facts in item.facts if facts.key not in still_held])
-        return Committed(registration.blocks, registration.doomed, [item.doomed for item in older])
+        return Committed(registration.blocks, 0, [item.doomed for item in older])
 
     # --- leaving ------------------------------------------------------------------------------------------------------
     def condemn(self, tier: Tier, block: BlockId, generation: Generation) -> DoomedBlocks:

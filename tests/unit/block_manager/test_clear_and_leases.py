@@ -111,6 +111,39 @@ def test_copies_evicted_earlier_cannot_come_back_after_a_clear(make_world: MakeW
     world.at_rest()
 
 
+def test_what_a_worker_wrote_before_it_died_does_not_outlive_a_clear(make_world: MakeWorld) -> None:
+    world: World = make_world(g4=False).ready()
+    world.connect("one").compute(RUN)
+    world.submit(OW)
+    job = world.workers[OW].start()
+    assert job is not None
+    done = world.clear(Tier.G2)
+    world.workers[OW].finish(job)  # the result never arrives
+    world.core.close_session(world.engines["one"].session)
+    world.restart(OW)
+    world.attach()
+    world.settle()
+    assert done
+    assert world.announced(Tier.G2) == set()
+    assert all(slot.state is not HeaderState.READY for slot in world.tiers[Tier.G2].slots)
+    world.at_rest()
+
+
+def test_g2_is_not_cleared_while_a_writer_of_an_earlier_life_is_unaccounted_for(make_world: MakeWorld) -> None:
+    world = filled(make_world, g4=True)
+    world.start_manager()
+    world.attach(OW)
+    world.settle()
+    with pytest.raises(NotReadyError, match="remote tier"):
+        world.clear(Tier.G2)
+    assert world.clear(Tier.G3) == []
+    world.attach()
+    world.settle()
+    assert world.clear(Tier.G2) == []
+    world.settle()
+    world.at_rest()
+
+
 def test_what_a_job_of_an_earlier_life_brings_after_a_clear_is_not_kept(make_world: MakeWorld) -> None:
     world: World = make_world(g4=False).ready()
     world.connect("one").compute(RUN)

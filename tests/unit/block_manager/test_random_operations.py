@@ -133,7 +133,7 @@ class Storm:
         def done(counts: object) -> None:
             self.clears -= 1
             ready = {(place, slot.generation) for place, slot in enumerate(slots) if slot.state is HeaderState.READY}
-            assert not ready & before
+            assert not ready & before, (tier, ready & before)
 
         try:
             world.core.clear(tier, done)
