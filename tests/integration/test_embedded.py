@@ -1,13 +1,12 @@
 """The embedded servers start on loopback, survive a restart on their ports, and leave nothing."""
 
 import socket
-from pathlib import Path
 
 import pytest
 
 from blockyard.cli.embedded.loopback_http import get
 from blockyard.cli.embedded.nats import NatsServer
-from blockyard.cli.embedded.ports import LOOPBACK
+from blockyard.cli.embedded.ports import LOOPBACK, listening
 from blockyard.cli.embedded.seaweedfs import SeaweedfsServer
 from blockyard.cli.embedded.server import EmbeddedServer
 from blockyard.cli.embedded.valkey import ValkeyServer
@@ -15,28 +14,14 @@ from blockyard.cli.run_folder import RunFolder
 from blockyard.core.errors import ServerStartError
 
 
-def listening_addresses(pid: int) -> set[str]:
-    """Local addresses on which a process listens, read from its socket inodes."""
-    inodes = set()
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        target = link.readlink().as_posix() if link.is_symlink() else ""
-        if target.startswith("socket:["):
-            inodes.add(target[8:-1])
-    found = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            columns = line.split()
-            if columns[3] == "0A" and columns[9] in inodes:
-                found.add(columns[1].split(":")[0])
-    return found
-
-
 def test_every_server_is_ready_and_listens_on_loopback_only(
     nats_server: NatsServer, valkey_server: ValkeyServer, seaweedfs_server: SeaweedfsServer
 ) -> None:
     for server in (nats_server, valkey_server, seaweedfs_server):
         assert server.poll_ready()
-        assert listening_addresses(server.pid) == {"0100007F"}
+        found = listening(server.pid)
+        assert {address for address, _ in found} == {"0100007F"}
+        assert {port for _, port in found}.issuperset(server.ports)
 
 
 def test_killed_server_comes_back_on_the_same_port(nats_server: NatsServer) -> None:
@@ -64,6 +49,20 @@ def test_taken_port_leads_to_another_choice(kind: type[EmbeddedServer], run_fold
         with server:
             assert port not in server.ports
             assert server.running
+
+
+def test_answers_of_another_server_on_the_port_are_not_taken_for_the_own(
+    valkey_server: ValkeyServer, run_folder: RunFolder
+) -> None:
+    """Two runs that choose the same port at the same time."""
+    server = ValkeyServer(run_folder, "valkey-late")
+    server.ports = valkey_server.ports
+    server.spawn()
+    try:
+        assert server.answers()
+        assert not server.poll_ready()
+    finally:
+        server.kill()
 
 
 def test_server_that_cannot_start_says_why(run_folder: RunFolder) -> None:

@@ -2,9 +2,13 @@
 
 Ports come from below the range that the system gives to outgoing connections: otherwise a client that reconnects to a
 stopped server can be given that very port as its own, connect to itself, and keep the server from coming back.
-A chosen port may be taken by somebody else before the server binds it; the server then tries again with others.
+A chosen port may be taken by somebody else before the server binds it; the server then tries again with others. Since
+that somebody may be a server of the same kind, of another run, an answer on the port proves little: whether the own
+process listens there is looked up.
 """
 
+import contextlib
+import os
 import random
 import socket
 from pathlib import Path
@@ -17,6 +21,8 @@ _FIRST_PORT: Final = 20_000
 _DEFAULT_LAST_PORT: Final = 32_767
 _MIN_PORTS: Final = 2_000
 _ATTEMPTS: Final = 200
+_LOCAL_COLUMN, _STATE_COLUMN, _INODE_COLUMN = 1, 3, 9
+_LISTENING: Final = "0A"
 _RANGE_FILE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -39,6 +45,35 @@ def free_ports(count: int) -> tuple[int, ...]:
     finally:
         for item in held:
             item.close()
+
+
+def listening(pid: int) -> set[tuple[str, int]]:
+    """Addresses (as the kernel writes them, in hexadecimal) and ports on which a process listens for TCP."""
+    inodes = _socket_inodes(pid)
+    found: set[tuple[str, int]] = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            rows = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for row in rows:
+            columns = row.split()
+            if columns[_STATE_COLUMN] == _LISTENING and columns[_INODE_COLUMN] in inodes:
+                address, port = columns[_LOCAL_COLUMN].split(":")
+                found.add((address, int(port, 16)))
+    return found
+
+
+def _socket_inodes(pid: int) -> set[str]:
+    inodes: set[str] = set()
+    # The process may end, or close descriptors, while it is looked at.
+    with contextlib.suppress(OSError):
+        for entry in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                target = os.readlink(f"/proc/{pid}/fd/{entry}")
+                if target.startswith("socket:["):
+                    inodes.add(target[len("socket:[") : -1])
+    return inodes
 
 
 def _try_port(port: int) -> socket.socket | None:

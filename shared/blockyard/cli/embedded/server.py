@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar, Final, Self
 
 from blockyard.cli.child_process import DEFAULT_GRACE_SECONDS, ChildProcess, ChildSpec, read_tail
-from blockyard.cli.embedded.ports import free_ports
+from blockyard.cli.embedded.ports import free_ports, listening
 from blockyard.cli.run_folder import RunFolder
 from blockyard.core.errors import ServerStartError
 
@@ -93,7 +93,7 @@ class EmbeddedServer(ABC):
         if child.exit_code is not None:
             self._again_with_other_ports(child)
             return False
-        if self.answers():
+        if not self._was_ready and self.answers() and self._listens(child.pid):
             self._was_ready = True
         return self._was_ready and self.running
 
@@ -137,6 +137,10 @@ class EmbeddedServer(ABC):
         """Start again on the same ports and data, and wait until it serves."""
         self.stop()
         self.start()
+
+    def _listens(self, pid: int) -> bool:
+        """Whether the answers come from the own process, and not from somebody who was faster on these ports."""
+        return {port for _, port in listening(pid)}.issuperset(self.ports)
 
     def _forget(self) -> None:
         self._child = None
