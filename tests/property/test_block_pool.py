@@ -27,7 +27,7 @@ from blockyard.testing.blocks import IDENTITY, key, make_pool
 
 SHARDS = 2
 NAMES = [(group, key(name)) for group in (0, 1) for name in "abc"]
-THEN = ["complete", "held", "held", "inactive", "inactive", "cleared"]
+THEN = ["complete", "held", "held", "inactive", "inactive", "cleared", "cleared first"]
 HANDLES: tuple[type[Any], ...] = (MutableBlocks, CompleteBlocks, ImmutableBlocks, DoomedBlocks)
 Handle = MutableBlocks | CompleteBlocks | ImmutableBlocks | DoomedBlocks
 
@@ -156,11 +156,13 @@ class PoolMachine(RuleBasedStateMachine):
         rows = self.model.allocate(len(names), evict=True)
         if rows is None:
             return
-        self.model.stage(rows, names)
         allocation = self.pool.allocate(len(names))
         self.tried["eviction"] += len(allocation.evicted)
         self.every_change_is_legal()
+        if then == "cleared first":
+            self.keep(self.pool.clear().doomed, self.model.clear())
         staged = allocation.blocks.stage(columns(names), shards=3)
+        self.model.stage(rows, names)
         self.every_change_is_legal()
         if then == "complete":
             self.keep(staged, rows)
