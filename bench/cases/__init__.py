@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from bench.cases import channel, hashing, kernel
+from bench.cases import channel, g3, g4, hashing, kernel
 from bench.measure import Measure
 
 CASES: Final[dict[str, Callable[[str], Iterator[Measure]]]] = {
     "channel": channel.run,
+    "g3": g3.run,
+    "g4": g4.run,
     "hashing": hashing.run,
     "kernel": kernel.run,
 }
