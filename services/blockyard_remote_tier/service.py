@@ -92,7 +92,7 @@ class RemoteTier:
         self._arenas = ArenaLease()
         self._register = PackRegister()
         self.opened = OpenStore(control, ports.admin, g4.prefix, int(g4.target_bytes))
-        self.writes = IndexWrites(self._index, metrics.dropped.labels("index-write").inc)
+        self.writes = IndexWrites(self._index, metrics.dropped.labels("index_write").inc)
         repair = IndexRepair(store, ports.admin, self._index, g4.prefix)
         self.upkeep = Upkeep(
             self.opened, self._index, self.writes, repair, health=health, metrics=metrics, attached=attached

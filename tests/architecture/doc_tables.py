@@ -163,7 +163,11 @@ async def _statuses(kinds: dict[str, type[BlockyardError]]) -> dict[str, int]:
 
 # --- metrics ----------------------------------------------------------------------------------------------------------
 def metric_table() -> str:
-    """Every metric with its labels and the services whose code counts it."""
+    """Every metric with its labels and the services whose code counts it.
+
+    Raises:
+        KeyError: nobody counts it.
+    """
     heads = ("metric", "kind", "labels", "what", "counted by")
     return table(heads, (row for _, row in _metric_rows()))
 
@@ -189,7 +193,7 @@ def _metric_rows() -> Iterator[tuple[str, tuple[str, ...]]]:
         # A metric that is set once and for all is kept nowhere, but shows its labels.
         names = family.samples[0].labels if attribute is None else getattr(metrics, attribute)._labelnames
         labels = ", ".join(f"`{name}`" for name in names) or "none"
-        by = ["all"] if attribute is None else users.get(attribute, ["nobody yet"])
+        by = ["all"] if attribute is None else users[attribute]
         name = family.name + ("_total" if family.type == "counter" else "")
         yield name, (f"`{name}`", family.type, labels, family.documentation, ", ".join(by))
 

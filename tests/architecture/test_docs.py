@@ -107,6 +107,18 @@ def test_the_tables_hold_every_setting_and_metric_with_its_text() -> None:
     assert all(f"| `{name}` |" in (DOCS / "api.md").read_text() for name in metric_names())
 
 
+def test_every_setting_is_read_by_some_code() -> None:
+    sources = [path for root in ("shared", "services") for path in (ROOT / root).rglob("*.py")]
+    reads = {
+        node.attr
+        for path in sources
+        if path.name != "settings.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
+    assert [key for key in setting_keys() if key.split(".")[1] not in reads] == []
+
+
 def test_the_settings_in_the_examples_are_accepted(tmp_path: Path) -> None:
     blocks = [body for kind, body in FENCE.findall((DOCS / "settings.md").read_text()) if kind == "yaml"]
     assert blocks

@@ -212,8 +212,6 @@ class JobSection(_Section):
 
     max_items: int = Field(default=64, ge=1, le=1_024)
     """Blocks in one job."""
-    load_ttl_ms: int = Field(default=10_000, ge=1)
-    """Read by no service: each load brings its own time."""
     store_ttl_ms: int = Field(default=30_000, ge=1)
     """Time of a store from the moment it is planned; what has not begun by then is not done."""
     resend_ms: int = Field(default=200, ge=1)

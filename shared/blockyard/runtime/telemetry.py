@@ -1,11 +1,13 @@
 """All metrics of the three services: the only place where their names, labels and buckets are written.
 
 Every rate comes with its denominator: hits with all looked-up blocks, failed items with all items, dropped events with
-published ones. A service that does not do a thing shows no sample for it.
+published ones. Every service registers all of them: one with labels shows no sample before it is first counted, one
+without labels stays 0 in a service that does not do the thing.
 Invariants: label values come from small fixed sets (tiers, edges, reasons), never from requests.
 Threading: the client library locks each sample; any thread may count.
 """
 
+import importlib.metadata
 from enum import StrEnum, unique
 from typing import Final
 
@@ -14,7 +16,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 PREFIX: Final = "blockyard"
 _TRANSFER_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_CALL_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
 @unique
@@ -41,12 +42,12 @@ class LookupOutcome(StrEnum):
 class Metrics:
     """Metrics of one process, with a registry of their own."""
 
-    def __init__(self, service: str, version: str = "") -> None:
-        """Register all metrics; ``service`` and ``version`` show in ``blockyard_build_info``."""
+    def __init__(self, service: str) -> None:
+        """Register all metrics; ``service`` and the version installed show in ``blockyard_build_info``."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._gauge("build_info", "Service and version of this process.", "service", "version").labels(
-            service, version
+            service, importlib.metadata.version("blockyard")
         ).set(1)
         self._tier_metrics()
         self._request_metrics()
@@ -81,8 +82,6 @@ class Metrics:
             "load_blocks", "Blocks of finished loads by source and status.", "tier", "status"
         )
         self.load_seconds = self._histogram("load_seconds", "Duration of loads.", _TRANSFER_BUCKETS)
-        self.call_seconds = self._histogram("call_seconds", "Duration of channel calls.", _CALL_BUCKETS, "call")
-        self.call_errors = self._counter("call_errors", "Channel calls answered with an error.", "call", "code")
         self.sessions = self._gauge("sessions", "Connected engines.")
 
     def _job_metrics(self) -> None:

@@ -202,7 +202,7 @@ async def test_waiting_writes_are_bounded_and_losses_counted(node: Node) -> None
     for number in range(1_030):
         await node.bench.put(chain(f"prompt {number}", 1))
     assert len(node.tier.writes) == 1_024
-    sample = node.metrics.registry.get_sample_value("blockyard_dropped_total", {"reason": "index-write"})
+    sample = node.metrics.registry.get_sample_value("blockyard_dropped_total", {"reason": "index_write"})
     assert sample == 6
 
 

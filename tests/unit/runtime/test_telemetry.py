@@ -1,5 +1,7 @@
 """Metrics: their names are a contract with dashboards."""
 
+import importlib.metadata
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from blockyard.core.vocabulary import Tier
@@ -51,7 +53,7 @@ def test_every_own_metric_has_the_prefix_and_every_rate_its_denominator() -> Non
 
 
 def test_counts_appear_under_their_labels() -> None:
-    metrics = Metrics("block-manager", "1.2.3")
+    metrics = Metrics("block-manager")
     metrics.lookup_blocks.labels(Tier.G2.label, LookupOutcome.HIT).inc(3)
     metrics.moved_bytes.labels(Edge.G2_G3).inc(4_096)
     metrics.blocks.labels(Tier.G3.label, "free").set(7)
@@ -59,4 +61,17 @@ def test_counts_appear_under_their_labels() -> None:
     assert found["blockyard_lookup_blocks_total[('outcome', 'hit'), ('tier', 'g2')]"] == 3
     assert found["blockyard_moved_bytes_total[('edge', 'g2_g3')]"] == 4_096
     assert found["blockyard_blocks[('state', 'free'), ('tier', 'g3')]"] == 7
-    assert found["blockyard_build_info[('service', 'block-manager'), ('version', '1.2.3')]"] == 1
+
+
+def test_the_service_and_its_version_are_named() -> None:
+    found = samples(Metrics("block-manager"))
+    version = importlib.metadata.version("blockyard")
+    assert version
+    assert found[f"blockyard_build_info[('service', 'block-manager'), ('version', '{version}')]"] == 1
+
+
+def test_only_metrics_without_labels_show_before_they_are_counted() -> None:
+    found = samples(Metrics("a"))
+    own = {name for name in found if name.startswith("blockyard_") and not name.startswith("blockyard_build_info")}
+    assert "blockyard_lookups_total[]" in own
+    assert all("[]" in name or "('le'," in name for name in own)
