@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -351,3 +352,16 @@ async def test_descriptors_that_still_wait_are_closed_with_the_connection() -> N
     theirs.close()
     assert len(ends) == 1
     assert open_descriptors() == before
+
+
+async def test_a_process_without_descriptors_hears_that_the_server_is_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Callers try again after an unavailable server; an error of the system would end them."""
+
+    def exhausted(*arguments: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket, "socket", exhausted)
+    with pytest.raises(UnavailableError, match="Too many open files"):
+        await connect(tmp_path / "c.sock", 1.0)
