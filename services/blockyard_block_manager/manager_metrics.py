@@ -96,7 +96,7 @@ class ManagerMetrics:
             RowState.ABANDONED: pool.abandoned,
         }
         for state, count in counts.items():
-            self._metrics.blocks.labels(pool.tier.label, state.name.lower()).set(count)
+            self._metrics.blocks.labels(pool.tier.label, state.label).set(count)
         self._metrics.capacity_blocks.labels(pool.tier.label).set(pool.capacity)
 
     def engine_blocks(self, count: int) -> None:

@@ -13,7 +13,10 @@ from blockyard_block_manager.recovery import WorkerPhase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierView:
-    """Blocks of one tier. ``capacity_blocks`` is None where the node does not know it (engines, shared store)."""
+    """Blocks of one tier. ``capacity_blocks`` is None where the node does not know it (engines, shared store).
+
+    Where it is known, registered, writing, freeing, free and abandoned blocks add up to it.
+    """
 
     tier: str
     capacity_blocks: int | None
@@ -21,6 +24,8 @@ class TierView:
     pinned_blocks: int = 0
     writing_blocks: int = 0
     freeing_blocks: int = 0
+    free_blocks: int = 0
+    abandoned_blocks: int = 0
     block_bytes: int
     available: bool
     """False while nobody can say what the tier holds: its blocks are *unknown*, not missing."""
@@ -85,6 +90,8 @@ def tier_views(core: NodeCore) -> list[TierView]:
                 pinned_blocks=pool.held,
                 writing_blocks=pool.mutable + pool.complete,
                 freeing_blocks=pool.await_free,
+                free_blocks=pool.free,
+                abandoned_blocks=pool.abandoned,
                 block_bytes=profile.block_bytes,
                 available=tables.serving,
             )

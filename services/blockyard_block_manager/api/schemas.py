@@ -23,11 +23,16 @@ class Tier(_Body):
 
     tier: Literal["g1", "g2", "g3", "g4"]
     available: bool = Field(description="False while nobody can say what the tier holds: blocks are then unknown.")
-    capacity_blocks: int | None = Field(description="Null where the node does not know it (engines, shared store).")
+    capacity_blocks: int | None = Field(
+        description="Null where the node does not know it (engines, shared store); else the sum of the blocks that are "
+        "registered, writing, freeing, free and abandoned."
+    )
     registered_blocks: int
     pinned_blocks: int = Field(description="Blocks that a lease, a load or a transfer holds.")
     writing_blocks: int
     freeing_blocks: int = Field(description="Slots that wait until their header says that they are free.")
+    free_blocks: int
+    abandoned_blocks: int = Field(description="Slots out of use until a restart: their writer was lost sight of.")
     block_bytes: int
 
 

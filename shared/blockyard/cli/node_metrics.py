@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from blockyard.cli.node import Node, ServiceAddress
 from blockyard.cli.together import together
+from blockyard.core.states import RowState
 from blockyard.core.vocabulary import Tier
 from blockyard.runtime.node_folder import ServiceName
 from blockyard.runtime.telemetry import PREFIX, Edge, LookupOutcome
@@ -22,7 +23,8 @@ SHOWN_TIERS: Final = (Tier.G2, Tier.G3, Tier.G4)
 # Which service knows what: the same figure of two services must not be added.
 _TABLE_OWNER: Final = ServiceName.BLOCK_MANAGER
 _BYTE_OWNERS: Final = (ServiceName.OFFLOAD_WORKER, ServiceName.REMOTE_TIER)
-_FREE_STATES: Final = frozenset({"free", "reset", "await_free"})
+EMPTY_STATES: Final = frozenset(state.label for state in (RowState.FREE, RowState.AWAIT_FREE, RowState.ABANDONED))
+"""Labels of rows that hold no block."""
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
@@ -143,7 +145,7 @@ class NodeMetrics:
         outgoing = [edge for edge in Edge if edge.startswith(tier.label)]
         return TierFigures(
             tier=tier,
-            blocks=manager.gauge("blocks", without=_FREE_STATES, tier=tier.label),
+            blocks=manager.gauge("blocks", without=EMPTY_STATES, tier=tier.label),
             hits=manager.total("lookup_blocks", tier=tier.label, outcome=LookupOutcome.HIT),
             bytes_in=sum(worker.total("moved_bytes", edge=edge) for worker in workers for edge in incoming),
             bytes_out=sum(worker.total("moved_bytes", edge=edge) for worker in workers for edge in outgoing),

@@ -39,6 +39,11 @@ class RowState(IntEnum):
     ABANDONED = 6
     """Its handle was dropped while a writer may be busy there: out of circulation for the rest of this life."""
 
+    @property
+    def label(self) -> str:
+        """Lower-case name for metrics."""
+        return self.name.lower()
+
 
 # Plain ints: comparing a column value with an enum member costs several times as much.
 FREE: Final = int(RowState.FREE)

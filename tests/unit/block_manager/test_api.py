@@ -9,7 +9,8 @@ import pytest
 from tests.unit.block_manager.world import MODEL, OW, MakeWorld, World
 
 from blockyard.core.errors import UnavailableError
-from blockyard.core.vocabulary import Availability
+from blockyard.core.states import RowState
+from blockyard.core.vocabulary import Availability, Tier
 from blockyard.testing.blocks import chain
 from blockyard.wire.events import InstanceRecord
 from blockyard.wire.worker_channel import Find, Found
@@ -85,6 +86,23 @@ async def test_tiers_show_what_they_hold(api: Api) -> None:
     api.world.lose(OW)
     tiers = {tier["tier"]: tier for tier in (await api.http.get("/v1/tiers")).json()["tiers"]}
     assert (tiers["g2"]["available"], tiers["g3"]["available"]) == (False, False)
+
+
+async def test_what_becomes_of_every_slot_adds_up_to_the_capacity(api: Api) -> None:
+    pool = api.world.core.tables.pool(Tier.G2)
+    with pytest.warns(ResourceWarning, match="MutableBlocks blocks=3"):
+        pool.allocate(3)
+    writer = pool.allocate(2).blocks
+    tier = (await api.http.get("/v1/tiers")).json()["tiers"][1]
+    assert (tier["tier"], tier["capacity_blocks"], tier["abandoned_blocks"]) == ("g2", 16, 3)
+    assert tier["writing_blocks"] == 2
+    states = ("registered", "writing", "freeing", "free", "abandoned")
+    assert sum(tier[f"{state}_blocks"] for state in states) == 16
+    api.world.core.update_gauges()
+    rows = {state: api.world.counter("blocks", tier="g2", state=state.label) for state in RowState}
+    writer.release()
+    assert rows[RowState.ABANDONED] == 3
+    assert sum(rows.values()) == api.world.counter("capacity_blocks", tier="g2") == 16
 
 
 async def test_a_node_that_never_saw_its_worker_still_answers(make_world: MakeWorld) -> None:

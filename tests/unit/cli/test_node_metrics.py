@@ -1,6 +1,7 @@
 """Figures come from the right service, and survive the restart of a service."""
 
-from blockyard.cli.node_metrics import ServiceSamples
+from blockyard.cli.node_metrics import EMPTY_STATES, ServiceSamples
+from blockyard.core.states import RowState
 from blockyard.runtime.telemetry import Edge, Metrics
 
 
@@ -33,11 +34,12 @@ def test_counters_go_on_after_a_restart_and_gauges_do_not() -> None:
 
 def test_free_rows_are_no_blocks() -> None:
     metrics = Metrics("test")
-    metrics.blocks.labels("g2", "free").set(100)
-    metrics.blocks.labels("g2", "inactive").set(5)
+    for state in RowState:
+        metrics.blocks.labels("g2", state.label).set(10 ** int(state))
     samples = ServiceSamples()
     samples.update("http://one", exposition(metrics))
-    assert samples.gauge("blocks", tier="g2", without=frozenset({"free"})) == 5
+    blocks = sum(10 ** int(state) for state in (RowState.MUTABLE, RowState.COMPLETE, RowState.HELD, RowState.INACTIVE))
+    assert samples.gauge("blocks", tier="g2", without=EMPTY_STATES) == blocks
 
 
 def test_mover_is_the_label_of_the_sample_that_is_one() -> None:
