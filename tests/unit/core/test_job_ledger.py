@@ -296,3 +296,18 @@ def test_job_ends_once_and_with_one_status_per_item(ledger: JobLedger[str]) -> N
     ledger.finish(job, OK * 2)
     with pytest.raises(KernelError):
         ledger.finish(job, OK * 2)
+
+
+@pytest.mark.parametrize("started", [True, False], ids=["running", "queued"])
+def test_job_that_is_settled_elsewhere_ends_quietly(ledger: JobLedger[str], started: bool) -> None:
+    one = ticket(1)
+    ledger.submit(one, 1)
+    if started:
+        assert ledger.start() is one
+    assert ledger.submit(ticket(2), settled_below=2) is Admission.QUEUED
+
+    following = ledger.start()
+    assert following is not None
+    assert following.job.seq == 2
+    if started:
+        assert ledger.finish(one.job, OK).status == OK

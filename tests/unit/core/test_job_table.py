@@ -143,6 +143,18 @@ def test_busy_worker_is_asked_again_after_its_time(table: JobTable, clock: FakeC
     assert table.due(clock.monotonic()) == [JobAction(JobVerb.RESEND, seq, OW)]
 
 
+def test_worker_that_stays_busy_is_asked_until_the_deadline(table: JobTable, clock: FakeClock) -> None:
+    seq = plan(table)
+    for _ in range(20):
+        table.sent(seq)
+        table.busy(seq, retry_ms=50)
+        clock.advance(0.05)
+        assert table.due(clock.monotonic()) == [JobAction(JobVerb.RESEND, seq, OW)]
+    table.sent(seq)
+    clock.advance(0.2)
+    assert table.due(clock.monotonic()) == [JobAction(JobVerb.RESEND, seq, OW)]
+
+
 def test_late_busy_does_not_take_back_an_accepted_job(table: JobTable) -> None:
     seq = plan(table)
     table.sent(seq)
@@ -220,6 +232,7 @@ def test_proven_end_of_a_worker_settles_its_jobs(table: JobTable) -> None:
     seq = plan(table)
 
     assert table.worker_lost(OW, Epoch(LIFE - 1)).jobs == ()
+    assert table.can_plan(OW, Lane.LOAD)
     assert table.worker_lost(OW, LIFE).jobs == (seq,)
     assert not table.can_plan(OW, Lane.LOAD)
 

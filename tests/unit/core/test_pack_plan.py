@@ -312,3 +312,20 @@ def test_block_whose_parent_is_no_neighbour_is_in_no_pack(planner: PackPlanner, 
 
     planned = {key for plan in planner.due(now=IDLE) for key in plan.keys}
     assert planned.isdisjoint({last.key, below.key})
+
+
+def test_pack_that_follows_one_without_room_waits_with_it() -> None:
+    planner = PackPlanner(FOUR, max_job_blocks=6)
+    planner.registered(chain(10), SCOPE, now=0.0)
+
+    assert positions(planner.due(now=IDLE)) == [(0, 4)]
+
+
+def test_pack_under_way_is_not_put_twice_when_its_block_comes_back(planner: PackPlanner) -> None:
+    names = chain(4)
+    planner.registered(names, SCOPE, now=0.0)
+    assert positions(planner.due(now=0.0)) == [(0, 4)]
+    planner.evicted([names[-1].key], now=0.0)
+    planner.registered(names[-1:], SCOPE, now=0.0)
+
+    assert planner.due(now=0.0) == []

@@ -118,6 +118,13 @@ async def test_newer_life_takes_over_and_the_older_connection_ends(connect: Conn
         await manager.submit(slot_job(1))
 
 
+async def test_only_the_attached_connection_gives_commands(connect: Connect, manager: ManagerLink) -> None:
+    stranger = await connect()
+    with pytest.raises(NotAttachedError):
+        await stranger.submit(slot_job(1))
+    assert isinstance(await manager.submit(slot_job(1)), channel.Accepted)
+
+
 async def test_connection_that_has_ended_meanwhile_takes_nothing_over(
     connect: Connect, executor: ScriptedExecutor, server: WorkerServer
 ) -> None:
