@@ -10,8 +10,7 @@ A worker serves one block-manager. A higher epoch takes over: queued jobs of old
 nothing more (``may_issue``), are named in the answer to attach, and run to their end. Results are kept until
 acknowledged, ids until ``settled_below`` passes them; lower ids are refused.
 Invariants: after a takeover no job of a lower epoch gets permission to issue; a job starts at most once and ends at
-most once; queued, running and ended jobs together are at most ``limit`` (jobs of older lives aside), ids at most the
-window.
+most once; queued, running and ended jobs together are at most ``limit``, ids at most the window.
 Threading: owned by one thread, except ``may_issue`` and ``cancelled``, which read single fields and are called by the
 threads that issue the I/O. Does no I/O and does not look into payloads.
 """

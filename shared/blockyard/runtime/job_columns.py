@@ -12,8 +12,9 @@ import numpy as np
 
 from blockyard.core.block_facts import MAX_GROUP
 from blockyard.core.errors import RequestError
-from blockyard.core.jobs import destination_tier
-from blockyard.core.vocabulary import DEFAULT_TENANT, DIGEST_BYTES, KEY_BYTES, Generation, JobKind
+from blockyard.core.job_tickets import JobTicket
+from blockyard.core.jobs import JobId, destination_tier
+from blockyard.core.vocabulary import DEFAULT_TENANT, DIGEST_BYTES, KEY_BYTES, Epoch, Generation, JobKind, JobSeq
 from blockyard.wire.worker_channel import Job
 
 MAX_ITEMS: Final = 4_096
@@ -66,6 +67,19 @@ def _check_names(job: Job) -> None:
             raise RequestError("a name has another length", field=name, bytes=len(value), expected=width)
     if not 0 <= job.group <= MAX_GROUP:
         raise RequestError("a group is an unsigned 16-bit integer", field="group", group=job.group)
+
+
+def ticket_of(job: Job) -> JobTicket[Job]:
+    """What the ledger must know of a job."""
+    return JobTicket(
+        job=JobId(Epoch(job.epoch), JobSeq(job.seq)),
+        worker_epoch=Epoch(job.worker_epoch),
+        kind=job.kind,
+        lane=job.lane,
+        ttl_ms=job.ttl_ms,
+        items=job.items.count,
+        payload=job,
+    )
 
 
 def destination_slots(job: Job) -> frozenset[int]:

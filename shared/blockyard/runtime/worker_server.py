@@ -29,8 +29,8 @@ from blockyard.core.errors import (
 )
 from blockyard.core.job_ledger import Admission, AttachKind, JobLedger, JobOutcome, JobTicket
 from blockyard.core.jobs import JobId, JobPhase, Refusal, destination_tier
-from blockyard.core.vocabulary import Epoch, ItemStatus, JobKind, JobSeq, Lane, Tier, WorkerRole
-from blockyard.runtime.job_columns import check_job, destination_slots
+from blockyard.core.vocabulary import Epoch, ItemStatus, JobKind, Lane, Tier, WorkerRole
+from blockyard.runtime.job_columns import check_job, destination_slots, ticket_of
 from blockyard.runtime.job_control import LedgerControl
 from blockyard.runtime.job_executor import AttachAnswer, JobControl, JobExecutor, WorkerMeter
 from blockyard.runtime.rpc.server import RpcServer
@@ -225,17 +225,8 @@ class WorkerServer:
 
     # --- jobs ---------------------------------------------------------------------------------------------------
     def _submit(self, request: channel.Submit) -> channel.Reply:
-        job = request.job
-        ticket = JobTicket(
-            job=JobId(Epoch(job.epoch), JobSeq(job.seq)),
-            worker_epoch=Epoch(job.worker_epoch),
-            kind=job.kind,
-            lane=job.lane,
-            ttl_ms=job.ttl_ms,
-            items=job.items.count,
-            payload=job,
-        )
-        answer = self._ledger.submit(ticket, request.settled_below, refusal=self._refusal(job))
+        refusal = self._refusal(request.job)
+        answer = self._ledger.submit(ticket_of(request.job), request.settled_below, refusal=refusal)
         if isinstance(answer, Refusal):
             return channel.Refused(reason=answer)
         if answer is Admission.BUSY:

@@ -24,12 +24,11 @@ from blockyard.core.vocabulary import (
     Generation,
     ItemStatus,
     JobKind,
-    JobSeq,
     PackId,
     Tier,
     WorkerRole,
 )
-from blockyard.runtime.job_columns import check_job
+from blockyard.runtime.job_columns import check_job, ticket_of
 from blockyard.testing.fake_slots import FakeEngineMemory, FakeSlot, FakeStore, FakeTier
 from blockyard.tiers.header import HeaderState, InventoryRecord
 from blockyard.wire import worker_channel as channel
@@ -99,16 +98,7 @@ class FakeWorker:
     def submit(self, request: channel.Submit) -> channel.Reply:
         """Take a job or say why not."""
         job = request.job
-        ticket: Ticket = JobTicket(
-            job=JobId(Epoch(job.epoch), JobSeq(job.seq)),
-            worker_epoch=Epoch(job.worker_epoch),
-            kind=job.kind,
-            lane=job.lane,
-            ttl_ms=job.ttl_ms,
-            items=job.items.count,
-            payload=job,
-        )
-        answer = self._ledger.submit(ticket, request.settled_below, refusal=self._refusal(job))
+        answer = self._ledger.submit(ticket_of(job), request.settled_below, refusal=self._refusal(job))
         if isinstance(answer, Refusal):
             return channel.Refused(reason=answer)
         return channel.Busy(retry_ms=20) if answer is Admission.BUSY else channel.Accepted()

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from blockyard.core.errors import RequestError
-from blockyard.core.job_ledger import JobLedger, JobTicket
+from blockyard.core.job_ledger import JobLedger
 from blockyard.core.jobs import JobId
 from blockyard.core.vocabulary import Epoch, Generation, ItemStatus, JobKind, JobSeq, Lane
-from blockyard.runtime.job_columns import MAX_ITEMS, check_job, destination_generations, destination_slots
+from blockyard.runtime.job_columns import MAX_ITEMS, check_job, destination_generations, destination_slots, ticket_of
 from blockyard.runtime.job_control import LedgerControl
 from blockyard.testing.clock import FakeClock
 from blockyard.wire.worker_channel import Items, Job, Pack
@@ -110,15 +110,8 @@ def test_permission_is_given_in_the_thread_that_issues() -> None:
     clock = FakeClock()
     ledger: JobLedger[Job] = JobLedger(Epoch(50), clock)
     ledger.attach("node", Epoch(9), incumbent_connected=False)
-    ticket = JobTicket(
-        job=JobId(Epoch(9), JobSeq(1)),
-        worker_epoch=Epoch(50),
-        kind=JOB.kind,
-        lane=JOB.lane,
-        ttl_ms=JOB.ttl_ms,
-        items=2,
-        payload=JOB,
-    )
+    ticket = ticket_of(JOB)
+    assert (ticket.job, ticket.worker_epoch, ticket.items) == (JobId(Epoch(9), JobSeq(1)), Epoch(50), 2)
     ledger.submit(ticket, 1)
     ledger.start()
     control = LedgerControl(ledger, ticket, clock)
