@@ -24,7 +24,7 @@ from blockyard.core.vocabulary import Epoch, ItemStatus
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.node_folder import NodeFolder
 from blockyard.runtime.settings import NodeSettings
-from blockyard.tiers.arena import Arena, page_multiple
+from blockyard.tiers.arena import Arena, check_sizes, page_multiple
 from blockyard.tiers.base import Mover, MoverPreference
 from blockyard.tiers.g3_slab.committer import CommitPolicy
 from blockyard.tiers.g3_slab.slab import Slab
@@ -45,11 +45,17 @@ class DiskPlan:
 
     @classmethod
     def of(cls, settings: NodeSettings, node: NodeFolder) -> "DiskPlan":
-        """Plan of a node: as many blocks as fit the capacity of G3, at least one."""
+        """Plan of a node: as many blocks as fit the capacity of G3, at least one.
+
+        Raises:
+            ConfigurationError: no slab can have this size.
+        """
         payload_bytes = int(settings.node.block_bytes)
+        slots = max(1, int(settings.g3.capacity) // page_multiple(payload_bytes))
+        check_sizes("g3.capacity", slots, payload_bytes)
         return cls(
             folder=node.slabs(settings),
-            slots=max(1, int(settings.g3.capacity) // page_multiple(payload_bytes)),
+            slots=slots,
             payload_bytes=payload_bytes,
             preference=MoverPreference(settings.g3.mover.value),
             policy=CommitPolicy(settings.g3.commit_interval_ms / 1_000, int(settings.g3.commit_bytes)),

@@ -5,9 +5,12 @@ Threading: frozen values.
 
 from dataclasses import dataclass
 from enum import StrEnum, unique
+from typing import Final
 from urllib.parse import urlsplit
 
 from blockyard.core.errors import BlockyardError, ConfigurationError
+
+_SCHEMES: Final = ("nats", "tls", "ws", "wss")
 
 
 @unique
@@ -73,7 +76,7 @@ def server_of(url: str) -> str:
     """
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        host, port = parts.hostname if parts.scheme in _SCHEMES else None, parts.port
     except ValueError:
         # What the error says may be a piece of the password.
         host = port = None

@@ -3,7 +3,8 @@
 ::
 
     parse → settings → logs → lock and epoch → main(context) → exit code
-    0 stopped as asked   1 crashed (logged with its cause)   2 cannot start (one line on standard error)
+    0 stopped as asked   1 crashed (logged with its cause)   2 cannot start   3 fenced: a later life has taken over
+    (2 and 3 are explained in one line on standard error)
 
 Invariants: the first SIGTERM or SIGINT sets ``context.stop``, and main ends by itself; if it has not after the grace
 time, or at a second signal, it is cancelled. An error that nobody expected ends the process: its tables may be half
@@ -23,17 +24,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from blockyard.core.clock import Clock, SystemClock
-from blockyard.core.errors import BlockyardError, StartupError
+from blockyard.core.errors import BlockyardError, FencedError, StartupError
 from blockyard.runtime.http import AsgiApp, Health, ServiceHttp
 from blockyard.runtime.logs import configure_logs, get_logger
 from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
 from blockyard.runtime.process_life import ProcessLife
+from blockyard.runtime.rpc.unix_socket import check_path
 from blockyard.runtime.settings import NodeSettings, load_settings, shield_environment
 from blockyard.runtime.telemetry import Metrics
 
 EXIT_STOPPED: Final = 0
 EXIT_CRASHED: Final = 1
 EXIT_CANNOT_START: Final = 2
+EXIT_FENCED: Final = 3
 GRACE_SECONDS: Final = 10.0
 _PR_SET_PDEATHSIG: Final = 1
 _log: Final = get_logger(__name__)
@@ -74,9 +77,21 @@ class ServiceContext:
 
 
 Main = Callable[[ServiceContext], Awaitable[None]]
+SettingsCheck = Callable[[NodeSettings], None]
 
 
-def run_service(main: Main, name: ServiceName, description: str, argv: Sequence[str] | None = None) -> int:
+def _accept(_: NodeSettings) -> None:
+    """Settings that are well-formed are good enough."""
+
+
+def run_service(
+    main: Main,
+    name: ServiceName,
+    description: str,
+    argv: Sequence[str] | None = None,
+    *,
+    check: SettingsCheck = _accept,
+) -> int:
     """Run a service until it is stopped; returns its exit code.
 
     Args:
@@ -84,18 +99,21 @@ def run_service(main: Main, name: ServiceName, description: str, argv: Sequence[
         name: which service this is.
         description: one sentence for ``--help``.
         argv: command line without the program name; the process's own by default.
+        check: raises ``ConfigurationError`` for well-formed settings with which main could not start; touches nothing.
     """
     options = _parse(name, description, argv)
     try:
         if options.die_with_parent:
             _die_with_parent()
         settings = load_settings()
+        node = NodeFolder.of(settings)
+        check_path(node.service(name).socket)
+        check(settings)
         if options.check_config:
             sys.stdout.write("configuration: ok\n")
             return EXIT_STOPPED
         shield_environment()
         configure_logs(settings.log, name)
-        node = NodeFolder.of(settings)
         clock = SystemClock()
         with ProcessLife.acquire(node.service(name), clock) as life:
             # Left behind where the life before was killed: nobody answers there, or somebody else by now.
@@ -103,7 +121,7 @@ def run_service(main: Main, name: ServiceName, description: str, argv: Sequence[
             return asyncio.run(_supervise(main, settings, name, node, life, clock))
     except BlockyardError as error:
         sys.stderr.write(f"blockyard-{name}: {error}\n")
-        return EXIT_CANNOT_START
+        return EXIT_FENCED if isinstance(error, FencedError) else EXIT_CANNOT_START
 
 
 def _parse(name: ServiceName, description: str, argv: Sequence[str] | None) -> argparse.Namespace:
@@ -112,7 +130,7 @@ def _parse(name: ServiceName, description: str, argv: Sequence[str] | None) -> a
         description=description,
         epilog="Settings come from BLOCKYARD_* variables and the file named by BLOCKYARD_CONFIG.",
     )
-    parser.add_argument("--check-config", action="store_true", help="read the settings, report, and exit")
+    parser.add_argument("--check-config", action="store_true", help="say whether these settings are right, and exit")
     parser.add_argument("--die-with-parent", action="store_true", help="stop when the process that started this ends")
     return parser.parse_args(argv)
 
@@ -141,7 +159,7 @@ async def _supervise(
             context.cancel_background()
     except ExceptionGroup as errors:
         cause = _first(errors)
-        if isinstance(cause, StartupError):
+        if isinstance(cause, StartupError | FencedError):
             # One sentence for people instead of a trace: the environment is wrong, not the program.
             raise cause from None
         metrics.unhandled_errors.labels("main").inc()

@@ -23,3 +23,13 @@ def test_settings_can_be_checked_without_starting(
     monkeypatch.setenv("BLOCKYARD_G3__CAPACTY", "1GiB")
     assert main() == 2
     assert "BLOCKYARD_G3__CAPACITY" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tier", ["g2", "g3"])
+def test_a_size_that_no_tier_can_have_is_found_without_a_start(
+    tier: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["blockyard-offload-worker", "--check-config"])
+    monkeypatch.setenv(f"BLOCKYARD_{tier.upper()}__CAPACITY", str(1 << 60))
+    assert main() == 2
+    assert f"setting={tier}.capacity" in capsys.readouterr().err

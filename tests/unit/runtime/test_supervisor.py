@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 import structlog
 
-from blockyard.core.errors import ConfigurationError, OutOfBlocksError
+from blockyard.core.errors import ConfigurationError, FencedError, OutOfBlocksError
 from blockyard.runtime import supervisor
 from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
 from blockyard.runtime.process_life import ProcessLife, holder_of
+from blockyard.runtime.settings import NodeSettings
 from blockyard.runtime.supervisor import Main, ServiceContext, run_service
 from blockyard.testing.clock import FakeClock
 
@@ -75,6 +76,26 @@ def test_checking_the_configuration_starts_nothing(folder: ServiceFolder, capsys
     assert run(never, "--check-config") == 0
     assert capsys.readouterr().out == "configuration: ok\n"
     assert not folder.path.exists()
+
+
+@pytest.mark.parametrize("arguments", [("--check-config",), ()])
+def test_settings_with_which_main_could_not_start_are_refused_with_and_without_a_start(
+    arguments: tuple[str, ...], folder: ServiceFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def check(settings: NodeSettings) -> None:
+        raise ConfigurationError("no such place", key="nats.url", node=settings.node.name)
+
+    assert run_service(never, NAME, "A service for tests.", arguments, check=check) == 2
+    assert "no such place (key=nats.url, node=node)" in capsys.readouterr().err
+    assert not folder.path.exists()
+
+
+def test_a_folder_with_too_long_a_path_is_found_without_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BLOCKYARD_NODE__FOLDER", str(tmp_path / ("long" * 25)))
+    assert run(never, "--check-config") == 2
+    assert "key=node.folder" in capsys.readouterr().err
 
 
 def test_a_wrong_setting_is_named_on_one_line(
@@ -256,6 +277,24 @@ def test_a_wrong_environment_found_by_main_is_a_sentence_and_no_trace(capsys: py
     text = capsys.readouterr().err
     assert "blockyard-remote-tier: the bucket does not exist (key=g4.bucket)" in text
     assert "Traceback" not in text
+
+
+def test_a_life_that_was_fenced_ends_with_a_sentence_and_a_code_of_its_own(
+    folder: ServiceFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def beside() -> None:
+        raise FencedError("a later life of this node is known", lease="fenced")
+
+    async def main(context: ServiceContext) -> None:
+        context.start(beside(), "beside")
+        await never(context)
+
+    assert run(main) == 3
+    text = capsys.readouterr().err
+    assert "blockyard-remote-tier: a later life of this node is known (lease=fenced)" in text
+    assert "Traceback" not in text
+    assert "crashed" not in text
+    assert holder_of(folder) is None
 
 
 # --- the process that started it ----------------------------------------------------------------------------------

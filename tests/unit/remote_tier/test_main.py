@@ -1,0 +1,27 @@
+"""The command line of the service."""
+
+import sys
+
+import pytest
+
+from blockyard_remote_tier.main import main
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "key"),
+    [
+        ("BLOCKYARD_REDIS__URL", "http://127.0.0.1:6379", "redis.url"),
+        ("BLOCKYARD_REDIS__URL", "redis://host:99999/0", "redis.url"),
+        ("BLOCKYARD_REDIS__URL", "redis://host/0?decode_responses=true", "redis.url"),
+        ("BLOCKYARD_REDIS__URL", "redis://host/0?unheard_of=1", "redis.url"),
+        ("BLOCKYARD_G4__ENDPOINT_URL", "s3://host", "g4.endpoint_url"),
+    ],
+)
+def test_a_wrong_address_of_a_server_is_found_without_a_start(
+    variable: str, value: str, key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["blockyard-remote-tier", "--check-config"])
+    assert main() == 0
+    monkeypatch.setenv(variable, value)
+    assert main() == 2
+    assert f"key={key}" in capsys.readouterr().err
