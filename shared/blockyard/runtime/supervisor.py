@@ -106,13 +106,14 @@ def run_service(
         if options.die_with_parent:
             _die_with_parent()
         settings = load_settings()
+        # Before the check: it may make the clients that would read what is taken away here.
+        shield_environment()
         node = NodeFolder.of(settings)
         check_path(node.service(name).socket)
         check(settings)
         if options.check_config:
             sys.stdout.write("configuration: ok\n")
             return EXIT_STOPPED
-        shield_environment()
         configure_logs(settings.log, name)
         clock = SystemClock()
         with ProcessLife.acquire(node.service(name), clock) as life:

@@ -21,6 +21,7 @@ def test_a_wrong_address_of_a_server_is_found_without_a_start(
     variable: str, value: str, key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["blockyard-remote-tier", "--check-config"])
+    monkeypatch.setenv("AWS_PROFILE", "of somebody else")
     assert main() == 0
     monkeypatch.setenv(variable, value)
     assert main() == 2
