@@ -19,13 +19,18 @@ from blockyard.core.events import BlockScope
 from blockyard.core.vocabulary import Availability, ContentKey, IdentityDigest, TenantDigest, Tier
 from blockyard_block_manager.api import schemas
 from blockyard_block_manager.api.ports import ApiPorts
+from blockyard_block_manager.api.problems import PROBLEM_JSON
 from blockyard_block_manager.decisions import deciding
 from blockyard_block_manager.lookups import look_up
 from blockyard_block_manager.node_views import engine_views, node_view, tier_views
 
 TierName = Literal["g1", "g2", "g3", "g4"]
 
-_PROBLEM: Final[dict[str, Any]] = {"model": schemas.Problem, "description": "Problem (application/problem+json)"}
+# With ``model`` the document would say application/json.
+_PROBLEM: Final[dict[str, Any]] = {
+    "description": "Problem as of RFC 9457",
+    "content": {PROBLEM_JSON: {"schema": schemas.Problem.model_json_schema()}},
+}
 _ERRORS: Final[dict[int | str, dict[str, Any]]] = {"4XX": _PROBLEM, "5XX": _PROBLEM}
 _MAX_WAIT_SECONDS: Final = 300.0
 

@@ -107,6 +107,9 @@ class Engines(_Body):
 class LookupRequest(_Body):
     """Which of these blocks could be loaded here, and from where?"""
 
+    # Numbers are numbers: neither true nor "1" is one.
+    model_config = ConfigDict(strict=True)
+
     identity: Digest = Field(description="Digest of the model identity.")
     digests: list[Digest] = Field(max_length=MAX_KEYS_PER_CALL, description="Chain digests in order.")
     first_position: int = Field(default=0, ge=0, le=2**32 - 1)

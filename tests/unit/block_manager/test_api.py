@@ -191,6 +191,8 @@ async def test_a_clear_without_the_worker_asks_to_come_back(api: Api) -> None:
         {"identity": IDENTITY, "digests": ["ab"]},
         {"identity": IDENTITY, "digests": [DIGESTS[0].upper()]},
         {"identity": IDENTITY, "digests": DIGESTS, "first_position": -1},
+        {"identity": IDENTITY, "digests": DIGESTS, "first_position": True},
+        {"identity": IDENTITY, "digests": DIGESTS, "remote_wait_ms": "10"},
         {"identity": IDENTITY, "digests": DIGESTS, "surprise": 1},
         {"identity": IDENTITY, "digests": ["0" * 64] * 4_097},
         [],
@@ -237,4 +239,5 @@ async def test_documentation_needs_nothing_from_elsewhere(api: Api) -> None:
     assert "http://" not in page.text
     assert "https://" not in page.text
     schema = (await api.http.get("/openapi.json")).json()
+    assert list(schema["paths"]["/v1/lookup"]["post"]["responses"]["4XX"]["content"]) == ["application/problem+json"]
     assert set(schema["paths"]) == {"/v1/tiers", "/v1/engines", "/v1/nodes", "/v1/lookup", "/v1/tiers/{tier}:clear"}
