@@ -111,6 +111,8 @@ class ServiceHttp:
             log_config=None,
             access_log=False,
             lifespan="off",
+            # Not what happens to be installed beside it: one parser everywhere, the one that the tests have met.
+            http="h11",
             ws="none",
             server_header=False,
             timeout_graceful_shutdown=_GRACE_SECONDS,
