@@ -24,7 +24,7 @@ from blockyard.core.errors import (
 from blockyard.runtime.bus import WINDOW_MESSAGES, Bus
 from blockyard.runtime.bus_values import BucketSpec, BusState, OutgoingMessage, StreamSpec
 from blockyard.runtime.settings import NatsSection
-from blockyard.testing.bus_kit import WAIT_SECONDS, becomes, connected_bus, eventually
+from blockyard.testing.bus_kit import WAIT_SECONDS, becomes, connected_bus, read_until
 
 STREAM = StreamSpec(name="EVENTS", subjects=("events.>",), max_bytes=64 << 20)
 BUCKET = BucketSpec(name="records", ttl_seconds=1.0)
@@ -253,7 +253,7 @@ async def test_records_are_written_only_over_the_revision_named(bus: Bus) -> Non
 
 async def test_an_expired_record_reads_as_none_and_can_be_written_again(bus: Bus) -> None:
     await bus.write_record(BUCKET, "a", b"1", 0)
-    record = await eventually(lambda: bus.read_record(BUCKET, "a"), lambda found: found.value is None)
+    record = await read_until(lambda: bus.read_record(BUCKET, "a"), lambda found: found.value is None)
     assert await bus.list_records(BUCKET) == ()
     await bus.write_record(BUCKET, "a", b"2", record.revision)
     assert (await bus.read_record(BUCKET, "a")).value == b"2"

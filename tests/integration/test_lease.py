@@ -17,7 +17,7 @@ from blockyard.runtime.bus import Bus
 from blockyard.runtime.bus_values import BucketSpec, BusState
 from blockyard.runtime.lease import InstanceLease, LeaseState, list_instances
 from blockyard.runtime.settings import NatsSection
-from blockyard.testing.bus_kit import WAIT_SECONDS, becomes, connected_bus, eventually
+from blockyard.testing.bus_kit import WAIT_SECONDS, becomes, connected_bus, read_until
 from blockyard.wire.events import InstanceRecord
 
 _numbers = itertools.count()
@@ -84,7 +84,7 @@ async def test_a_lease_is_seen_by_others_and_outlives_its_time_to_live(bus: Bus,
     async with Holder(bus, section, record()) as holder:
         await holder.becomes(LeaseState.HELD)
         first = await bus.read_record(BucketSpec(name="instances", ttl_seconds=1.0), KEY)
-        await eventually(
+        await read_until(
             lambda: bus.read_record(BucketSpec(name="instances", ttl_seconds=1.0), KEY),
             lambda found: found.revision >= first.revision + 6,
         )
@@ -97,7 +97,7 @@ async def test_a_changed_record_is_written_at_once(bus: Bus, section: NatsSectio
     async with Holder(bus, slow, record()) as holder:
         await holder.becomes(LeaseState.HELD)
         holder.lease.update(record(engines=("e1",)))
-        await eventually(
+        await read_until(
             lambda: list_instances(bus, section), lambda found: [item.engines for item in found] == [("e1",)]
         )
 

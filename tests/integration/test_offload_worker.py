@@ -15,14 +15,14 @@ from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.core.vocabulary import ChainDigest, EngineBlockId, ItemStatus, JobKind, Tier
 from blockyard.runtime.settings import G2Section, G3Section, MoverChoice, NodeSection, NodeSettings
 from blockyard.testing.worker_driver import OffloadWorkerProcess, WorkerDriver
-from blockyard.testing.worker_jobs import Move, digest_of, pattern
+from blockyard.testing.worker_jobs import Move, job_payload, named_digest
 from blockyard.tiers.g3_slab.layout import SlabGeometry
 from blockyard.tiers.header import HeaderState
 
 SIZE = 8_192
 SLOTS = 16
 BLOCKS = 8
-NAMES = [digest_of(name) for name in "abcd"]
+NAMES = [named_digest(name) for name in "abcd"]
 OK = ItemStatus.OK
 
 
@@ -60,7 +60,7 @@ async def manager() -> AsyncIterator[WorkerDriver]:
 def memory() -> Iterator[EngineMemory]:
     with EngineMemory(BLOCKS, SIZE) as memory:
         for index, digest in enumerate(NAMES):
-            memory.view(EngineBlockId(index))[:] = pattern(digest, SIZE)
+            memory.view(EngineBlockId(index))[:] = job_payload(digest, SIZE)
         yield memory
 
 
@@ -78,7 +78,7 @@ def to_engine(first_slot: int, first_block: int) -> list[Move]:
 
 def assert_blocks(memory: EngineMemory, first: int, names: Sequence[ChainDigest]) -> None:
     for index, digest in enumerate(names):
-        assert np.array_equal(memory.view(EngineBlockId(first + index)), pattern(digest, SIZE))
+        assert np.array_equal(memory.view(EngineBlockId(first + index)), job_payload(digest, SIZE))
 
 
 async def test_both_tiers_survive_the_death_of_the_worker(
@@ -118,7 +118,7 @@ async def test_a_flipped_byte_in_the_slab_is_corrupt_and_its_neighbours_are_serv
     await manager.run(JobKind.G2_G3, *between_tiers())
     with worker.slab.open("r+b") as slab:
         slab.seek(SlabGeometry.for_payload(SLOTS, SIZE).payload_offset + SIZE + 77)
-        slab.write(b"\0" if pattern(NAMES[1], SIZE)[77] else b"\1")
+        slab.write(b"\0" if job_payload(NAMES[1], SIZE)[77] else b"\1")
         slab.flush()
         os.fsync(slab.fileno())
 

@@ -16,7 +16,7 @@ from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.core.vocabulary import ChainDigest, EngineBlockId, ItemStatus, JobKind, Tier
 from blockyard.runtime.settings import G2Section, G3Section, MoverChoice, NodeSection, NodeSettings
 from blockyard.testing.worker_driver import OffloadWorkerProcess, WorkerDriver
-from blockyard.testing.worker_jobs import Move, digest_of, pattern
+from blockyard.testing.worker_jobs import Move, job_payload, named_digest
 from blockyard.tiers.header import HeaderState, InventoryRecord
 
 SIZE = 65_536
@@ -27,7 +27,7 @@ BATCH = 8
 ENOUGH = 24
 """Jobs whose results are in when the worker is killed; several others are under way by then."""
 WRITERS = 6
-NAMES = [digest_of(f"block {number}") for number in range(BLOCKS)]
+NAMES = [named_digest(f"block {number}") for number in range(BLOCKS)]
 OK = ItemStatus.OK
 
 
@@ -115,7 +115,7 @@ async def check_bytes(manager: WorkerDriver, memory: EngineMemory, blocks: list[
         lasts = [Move(load.digest, load.target, turn, index, 0) for index, load in enumerate(loads)]
         assert await manager.run(JobKind.G2_G1, *lasts) == [OK] * len(batch)
         for index, load in enumerate(loads):
-            assert np.array_equal(memory.view(EngineBlockId(index)), pattern(load.digest, SIZE))
+            assert np.array_equal(memory.view(EngineBlockId(index)), job_payload(load.digest, SIZE))
 
 
 @pytest.mark.parametrize("mover", [MoverChoice.AUTO, MoverChoice.PLAIN])
@@ -131,7 +131,7 @@ async def test_what_was_reported_durable_is_served_after_a_kill(folder: Path, mo
         stack.callback(manager.close)
         memory = stack.enter_context(EngineMemory(BLOCKS, SIZE))
         for block, digest in enumerate(NAMES):
-            memory.view(EngineBlockId(block))[:] = pattern(digest, SIZE)
+            memory.view(EngineBlockId(block))[:] = job_payload(digest, SIZE)
         worker.start()
         await manager.attach(worker.folder.socket)
         await manager.map(memory)

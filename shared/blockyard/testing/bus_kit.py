@@ -35,7 +35,7 @@ async def becomes(bus: Bus, state: BusState) -> None:
             await changed.wait()
 
 
-async def eventually(read: Callable[[], Awaitable[Value]], holds: Callable[[Value], bool]) -> Value:
+async def read_until(read: Callable[[], Awaitable[Value]], holds: Callable[[Value], bool]) -> Value:
     """Ask the server again and again until its answer holds; time passes there, not here."""
     async with asyncio.timeout(WAIT_SECONDS):
         while not holds(value := await read()):

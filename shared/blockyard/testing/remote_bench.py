@@ -1,7 +1,7 @@
 """A small node around a remote tier under test: an arena with blocks of known bytes, and jobs to store and load them.
 
 The bench plays offload-worker (fills slots) and block-manager (grants slots, makes jobs). Payloads follow from the
-digest of their block (``pattern``), so whatever comes back can be judged without remembering what was stored.
+digest of their block (``job_payload``), so whatever comes back can be judged without remembering what was stored.
 Threading: one event loop.
 """
 
@@ -26,7 +26,7 @@ from blockyard.core.vocabulary import (
     TenantDigest,
 )
 from blockyard.runtime.job_executor import JobExecutor
-from blockyard.testing.worker_jobs import TEST_IDENTITY, TEST_TENANT, Move, ScriptedControl, pattern, transfer_job
+from blockyard.testing.worker_jobs import TEST_IDENTITY, TEST_TENANT, Move, ScriptedControl, job_payload, transfer_job
 from blockyard.tiers.arena import Arena
 from blockyard.tiers.checksum import payload_checksum
 from blockyard.tiers.g4_packs import PackAddress
@@ -99,7 +99,7 @@ class RemoteBench:
         for index in range(len(run)):
             slot = first_slot + index
             generation = Generation(self.arena.generation(slot) + 1)
-            payload = pattern(run.digest(index), PAYLOAD_BYTES)
+            payload = job_payload(run.digest(index), PAYLOAD_BYTES)
             self.arena.begin_write(slot, generation)[:] = payload
             self.arena.publish(
                 SlotHeader(
@@ -124,7 +124,7 @@ class RemoteBench:
         reading = self.arena.read(slot)
         if reading.verdict is not HeaderVerdict.READY or reading.header.digest != run.digest(index):
             return False
-        return bytes(self.arena.payload(slot)) == bytes(pattern(run.digest(index), PAYLOAD_BYTES))
+        return bytes(self.arena.payload(slot)) == bytes(job_payload(run.digest(index), PAYLOAD_BYTES))
 
     # --- jobs --------------------------------------------------------------------------------------------------------
     def put_job(self, run: ChainRun, first_slot: int = 0) -> Job:

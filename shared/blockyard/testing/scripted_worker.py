@@ -17,7 +17,7 @@ from blockyard.core.errors import UnsupportedOperationError
 from blockyard.core.vocabulary import Epoch, Generation, ItemStatus, JobKind, Lane, Tier
 from blockyard.runtime.job_executor import AttachAnswer, JobControl
 from blockyard.runtime.rpc.client import RpcClient
-from blockyard.testing.worker_jobs import Move, digest_of, transfer_job
+from blockyard.testing.worker_jobs import Move, named_digest, transfer_job
 from blockyard.wire import worker_channel as channel
 from blockyard.wire.codec import PROTOCOL_VERSION
 
@@ -156,7 +156,7 @@ class ManagerLink:
 
     async def result(self, count: int = 1) -> channel.JobResult:
         """The result that was pushed as number ``count``."""
-        await until(lambda: len(self.results) >= count, self.news)
+        await until_news(lambda: len(self.results) >= count, self.news)
         return self.results[count - 1]
 
     async def ack(self, *seqs: int, epoch: int = MANAGER_EPOCH, settled_below: int = 1) -> None:
@@ -187,7 +187,7 @@ def slot_job(
 ) -> channel.Job:
     """A job from these slots into those of the same numbers."""
     moves = [
-        Move(digest_of(f"block {slot}"), source=slot, source_mark=_GRANTED, target=slot, target_mark=_GRANTED)
+        Move(named_digest(f"block {slot}"), source=slot, source_mark=_GRANTED, target=slot, target_mark=_GRANTED)
         for slot in slots
     ]
     job = transfer_job(
@@ -207,7 +207,7 @@ def engine_mapping(number: int) -> channel.MapEngine:
     return channel.MapEngine(mapping=number, blocks=4, block_bytes=_PAYLOAD_BYTES, stride_bytes=_PAYLOAD_BYTES)
 
 
-async def until(condition: Callable[[], bool], news: asyncio.Event) -> None:
+async def until_news(condition: Callable[[], bool], news: asyncio.Event) -> None:
     """Wait until ``condition`` holds; ``news`` is set whenever it may have changed."""
     async with asyncio.timeout(WAIT_SECONDS):
         while not condition():

@@ -1,7 +1,7 @@
 """Builders of transfer jobs as a worker gets them, a pattern of payload bytes, and a scripted permission.
 
-``pattern(digest, size)`` is the oracle of worker tests: bytes that follow from the digest of their block alone, so any
-reader can say whether it got the right ones.
+``job_payload(digest, size)`` is the oracle of worker tests: bytes that follow from the digest of their block alone, so
+any reader can say whether it got the right ones.
 Threading: values only; a ``ScriptedControl`` may be asked from any thread.
 """
 
@@ -30,12 +30,12 @@ TEST_TENANT = TenantDigest(b"tenant-of-tests!")
 TEST_EPOCH = 7
 
 
-def digest_of(name: str) -> ChainDigest:
+def named_digest(name: str) -> ChainDigest:
     """Chain digest of a block that a test calls ``name``."""
     return ChainDigest(hashlib.sha256(name.encode()).digest())
 
 
-def pattern(digest: ChainDigest | bytes, size_bytes: int) -> npt.NDArray[np.uint8]:
+def job_payload(digest: ChainDigest | bytes, size_bytes: int) -> npt.NDArray[np.uint8]:
     """Payload of the block with this digest."""
     seed = int.from_bytes(bytes(digest[:8]), "little")
     return np.random.default_rng(seed).integers(0, 256, size_bytes, dtype=np.uint8)

@@ -13,8 +13,8 @@ from blockyard.testing.worker_jobs import (
     TEST_TENANT,
     Move,
     ScriptedControl,
-    digest_of,
-    pattern,
+    job_payload,
+    named_digest,
     transfer_job,
 )
 from blockyard.tiers.arena import Arena
@@ -27,7 +27,7 @@ from blockyard_offload_worker.engine_copies import load_to_engine, store_from_en
 from blockyard_offload_worker.job_items import copy_items
 
 SIZE = 8_192
-A, B = digest_of("a"), digest_of("b")
+A, B = named_digest("a"), named_digest("b")
 
 
 @pytest.fixture
@@ -71,11 +71,11 @@ def load(arena: Arena, engine: G1Mapping, *moves: Move, verify: bool = True) -> 
 def test_a_stored_block_has_the_engines_bytes_and_a_full_header(
     arena: Arena, engine: G1Mapping, memory: EngineMemory
 ) -> None:
-    memory.view(EngineBlockId(1))[:] = pattern(A, SIZE)
-    memory.view(EngineBlockId(2))[:] = pattern(B, SIZE)
+    memory.view(EngineBlockId(1))[:] = job_payload(A, SIZE)
+    memory.view(EngineBlockId(2))[:] = job_payload(B, SIZE)
     assert store(arena, engine, Move(A, 1, 0, 3, 5), Move(B, 2, 0, 0, 9)) == [ItemStatus.OK] * 2
     header = arena.read(0).header
-    assert np.array_equal(arena.payload(0), pattern(B, SIZE))
+    assert np.array_equal(arena.payload(0), job_payload(B, SIZE))
     assert (header.identity, header.tenant, header.digest) == (TEST_IDENTITY, TEST_TENANT, B)
     assert (header.parent, header.position, header.generation) == (A[:16], 1, 9)
     assert (header.bm_epoch, header.worker_epoch, header.job_seq) == (7, 1, 1)
@@ -115,10 +115,10 @@ def test_a_block_that_is_reused_during_the_copy_is_never_ready(
 
 
 def test_a_loaded_block_has_the_stored_bytes(arena: Arena, engine: G1Mapping, memory: EngineMemory) -> None:
-    memory.view(EngineBlockId(1))[:] = pattern(A, SIZE)
+    memory.view(EngineBlockId(1))[:] = job_payload(A, SIZE)
     store(arena, engine, Move(A, 1, 0, 2, 1))
     assert load(arena, engine, Move(A, 2, 1, 3, 0)) == [ItemStatus.OK]
-    assert np.array_equal(memory.view(EngineBlockId(3)), pattern(A, SIZE))
+    assert np.array_equal(memory.view(EngineBlockId(3)), job_payload(A, SIZE))
 
 
 def test_a_slot_that_was_granted_again_is_stale(arena: Arena, engine: G1Mapping) -> None:
@@ -171,7 +171,7 @@ def test_without_verification_a_flipped_byte_is_served(arena: Arena, engine: G1M
 def test_a_destination_that_the_engine_reused_is_not_written(
     arena: Arena, engine: G1Mapping, memory: EngineMemory
 ) -> None:
-    memory.view(EngineBlockId(1))[:] = pattern(A, SIZE)
+    memory.view(EngineBlockId(1))[:] = job_payload(A, SIZE)
     store(arena, engine, Move(A, 1, 0, 2, 1))
     memory.raise_guards([EngineBlockId(3)])
     assert load(arena, engine, Move(A, 2, 1, 3, 0)) == [ItemStatus.SKIPPED]

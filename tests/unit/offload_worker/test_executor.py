@@ -17,7 +17,7 @@ from blockyard.core.errors import (
     UnsupportedOperationError,
 )
 from blockyard.core.vocabulary import EngineBlockId, Epoch, ItemStatus, JobKind, Tier
-from blockyard.testing.worker_jobs import Move, ScriptedControl, digest_of, pattern, transfer_job
+from blockyard.testing.worker_jobs import Move, ScriptedControl, job_payload, named_digest, transfer_job
 from blockyard.tiers.base import MoverPreference
 from blockyard.tiers.g3_slab.committer import CommitPolicy
 from blockyard.tiers.header import parse_inventory
@@ -31,7 +31,7 @@ from blockyard_offload_worker.executor import NO_MOVER, OffloadExecutor
 
 SIZE = 8_192
 SLOTS = 4
-A = digest_of("a")
+A = named_digest("a")
 ATTACH = Attach(version=1, instance="node", epoch=7)
 MAP = MapEngine(mapping=1, blocks=2, block_bytes=SIZE, stride_bytes=SIZE)
 
@@ -82,7 +82,7 @@ async def disk(tmp_path: Path) -> AsyncIterator[DiskTier]:
 @pytest.fixture
 def memory() -> Iterator[EngineMemory]:
     with EngineMemory(2, SIZE) as memory:
-        memory.view(EngineBlockId(0))[:] = pattern(A, SIZE)
+        memory.view(EngineBlockId(0))[:] = job_payload(A, SIZE)
         yield memory
 
 
@@ -110,7 +110,7 @@ async def test_a_block_travels_through_all_tiers_and_back(executor: OffloadExecu
     assert await run(executor, JobKind.FREE, Move(A, target=1, target_mark=1), free_tier=Tier.G2) == [ItemStatus.OK]
     assert await run(executor, JobKind.G3_G2, Move(A, 2, 1, 3, 1)) == [ItemStatus.OK]
     assert await run(executor, JobKind.G2_G1, Move(A, 3, 1, 1, 0)) == [ItemStatus.OK]
-    assert bytes(memory.view(EngineBlockId(1))) == pattern(A, SIZE).tobytes()
+    assert bytes(memory.view(EngineBlockId(1))) == job_payload(A, SIZE).tobytes()
     assert await run(executor, JobKind.FREE, Move(A, target=2, target_mark=1), free_tier=Tier.G3) == [ItemStatus.OK]
     page = await executor.inventory(Tier.G2, 0, 100, frozenset({1}))
     assert [record.block for record in parse_inventory(page.records)] == [3]

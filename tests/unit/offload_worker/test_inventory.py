@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from blockyard.core.vocabulary import ROOT_KEY, BlockId, Generation, GroupId, ItemStatus, JobKind, Tier
-from blockyard.testing.worker_jobs import TEST_IDENTITY, TEST_TENANT, Move, ScriptedControl, digest_of, transfer_job
+from blockyard.testing.worker_jobs import TEST_IDENTITY, TEST_TENANT, Move, ScriptedControl, named_digest, transfer_job
 from blockyard.tiers.arena import PAGE_BYTES, Arena
 from blockyard.tiers.header import (
     HEADER_BYTES,
@@ -37,7 +37,7 @@ def put(arena: Arena, slot: int, generation: int = 1) -> None:
         SlotHeader(
             generation=Generation(generation),
             identity=TEST_IDENTITY,
-            digest=digest_of(str(slot)),
+            digest=named_digest(str(slot)),
             parent=ROOT_KEY,
             position=0,
             payload_bytes=SIZE,
@@ -80,8 +80,8 @@ def test_every_block_is_listed_with_its_names(arena: Arena) -> None:
     page = listed(arena)
     (record,) = records(page)
     assert (record.block, record.generation, record.state) == (3, 9, HeaderState.READY)
-    assert (record.identity, record.digest, record.tenant) == (TEST_IDENTITY, digest_of("3"), TEST_TENANT)
-    assert (record.key, record.group, record.shard, record.shards) == (digest_of("3")[:16], 5, 0, 1)
+    assert (record.identity, record.digest, record.tenant) == (TEST_IDENTITY, named_digest("3"), TEST_TENANT)
+    assert (record.key, record.group, record.shard, record.shards) == (named_digest("3")[:16], 5, 0, 1)
     assert (page.cursor, page.end) == (600, True)
 
 
@@ -107,7 +107,7 @@ def test_slots_of_running_jobs_are_left_out(arena: Arena) -> None:
 def test_slots_without_a_block_are_listed_for_their_generation(arena: Arena) -> None:
     arena.begin_write(4, Generation(6))
     put(arena, 5)
-    freed(arena, Move(digest_of("5"), target=5, target_mark=1))
+    freed(arena, Move(named_digest("5"), target=5, target_mark=1))
     put(arena, 6)
     os.pwrite(arena.fd, b"?", PAGE_BYTES + 6 * HEADER_BYTES + 70)
     assert [(record.block, record.generation, record.state) for record in records(listed(arena))] == [
@@ -120,9 +120,9 @@ def test_slots_without_a_block_are_listed_for_their_generation(arena: Arena) -> 
 def test_only_the_meant_generation_is_freed(arena: Arena) -> None:
     put(arena, 1, generation=4)
     put(arena, 2, generation=4)
-    moves = [Move(digest_of(""), target=slot, target_mark=mark) for slot, mark in ((1, 4), (2, 3), (600, 1))]
+    moves = [Move(named_digest(""), target=slot, target_mark=mark) for slot, mark in ((1, 4), (2, 3), (600, 1))]
     assert freed(arena, *moves) == [ItemStatus.OK, ItemStatus.SKIPPED, ItemStatus.SKIPPED]
     assert arena.read(1).verdict is HeaderVerdict.FREE
     assert arena.read(2).verdict is HeaderVerdict.READY
-    assert freed(arena, Move(digest_of(""), target=2, target_mark=4), bad=True) == [ItemStatus.OK]
+    assert freed(arena, Move(named_digest(""), target=2, target_mark=4), bad=True) == [ItemStatus.OK]
     assert arena.read(2).verdict is HeaderVerdict.BAD

@@ -22,8 +22,8 @@ from blockyard.testing.worker_jobs import (
     TEST_TENANT,
     Move,
     ScriptedControl,
-    digest_of,
-    pattern,
+    job_payload,
+    named_digest,
     transfer_job,
 )
 from blockyard.tiers.arena import Arena
@@ -38,7 +38,7 @@ from blockyard_offload_worker.job_items import copy_items, free_items
 from blockyard_offload_worker.slab_transfers import SlabTransfers
 
 SIZE = 8_192
-A, B = digest_of("a"), digest_of("b")
+A, B = named_digest("a"), named_digest("b")
 
 
 class ScriptedMover:
@@ -107,7 +107,7 @@ def transfers(arena: Arena, mover: Mover, slab: Slab) -> Iterator[SlabTransfers]
 
 def put(arena: Arena, slot: int, generation: int, digest: ChainDigest) -> None:
     payload = arena.begin_write(slot, Generation(generation))
-    checksum = copy_and_hash(payload, pattern(digest, SIZE))
+    checksum = copy_and_hash(payload, job_payload(digest, SIZE))
     arena.publish(
         SlotHeader(
             generation=Generation(generation),
@@ -146,7 +146,7 @@ async def test_a_block_comes_back_from_disk_with_its_bytes(transfers: SlabTransf
     header = transfers.slab.read(3).header
     assert (header.digest, header.parent, header.generation, header.tenant) == (B, A[:16], 6, TEST_TENANT)
     assert await load(transfers, Move(A, 2, 5, 2, 1), Move(B, 3, 6, 3, 1)) == [ItemStatus.OK] * 2
-    assert np.array_equal(transfers.arena.payload(2), pattern(A, SIZE))
+    assert np.array_equal(transfers.arena.payload(2), job_payload(A, SIZE))
     assert transfers.arena.read(3).header.digest == B
     assert transfers.arena.read(3).header.file_id == transfers.arena.arena_id
 

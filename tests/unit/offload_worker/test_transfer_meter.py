@@ -2,7 +2,7 @@
 
 from blockyard.core.vocabulary import ItemStatus, JobKind
 from blockyard.runtime.telemetry import Metrics
-from blockyard.testing.worker_jobs import Move, digest_of, transfer_job
+from blockyard.testing.worker_jobs import Move, named_digest, transfer_job
 from blockyard_offload_worker.transfer_meter import TransferMeter
 
 SIZE = 4_096
@@ -10,7 +10,7 @@ SIZE = 4_096
 
 def exposed(kind: JobKind, *status: ItemStatus) -> list[str]:
     metrics = Metrics("offload-worker")
-    job = transfer_job(kind, [Move(digest_of("a"))] * len(status), payload_bytes=SIZE)
+    job = transfer_job(kind, [Move(named_digest("a"))] * len(status), payload_bytes=SIZE)
     TransferMeter(metrics).job_ended(job, list(status), 0.25)
     return metrics.exposition()[0].decode().splitlines()
 

@@ -26,7 +26,7 @@ from blockyard.testing.scripted_worker import (
     ScriptedExecutor,
     attach_request,
     slot_job,
-    until,
+    until_news,
 )
 from blockyard.wire import worker_channel as channel
 
@@ -132,7 +132,7 @@ async def test_connection_that_has_ended_meanwhile_takes_nothing_over(
     served, gone = await connect(), await connect()
     async with asyncio.TaskGroup() as group:
         attaching = group.create_task(served.attach())
-        await until(lambda: len(executor.attaches) == 1, executor.news)
+        await until_news(lambda: len(executor.attaches) == 1, executor.news)
         waiting = asyncio.create_task(gone.attach(epoch=10))
         while not gone.client.waiting:
             await asyncio.sleep(0)
@@ -207,7 +207,7 @@ async def test_reconnect_keeps_jobs_and_repeats_results(
     assert (await again.attach()).running == ()
     assert (await again.result()).seq == 1
     executor.gate.set()
-    await until(lambda: {result.seq for result in again.results} == {1, 2}, again.news)
+    await until_news(lambda: {result.seq for result in again.results} == {1, 2}, again.news)
 
 
 async def test_failed_attach_may_be_repeated(connect: Connect, executor: ScriptedExecutor) -> None:

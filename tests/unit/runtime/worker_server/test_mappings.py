@@ -8,7 +8,7 @@ import pytest
 from blockyard.core.errors import FencedError, RequestError, StorageError
 from blockyard.core.jobs import Refusal
 from blockyard.core.vocabulary import JobKind
-from blockyard.testing.scripted_worker import ManagerLink, ScriptedExecutor, engine_mapping, slot_job, until
+from blockyard.testing.scripted_worker import ManagerLink, ScriptedExecutor, engine_mapping, slot_job, until_news
 from blockyard.wire import worker_channel as channel
 
 Connect = Callable[[], Awaitable[ManagerLink]]
@@ -39,7 +39,7 @@ async def test_repeated_request_waits_for_the_one_in_work(
     async with asyncio.TaskGroup() as group:
         for _ in range(2):
             group.create_task(manager.ask(engine_mapping(1), engine_fds))
-        await until(lambda: executor.map_requests == [1], executor.news)
+        await until_news(lambda: executor.map_requests == [1], executor.news)
         await manager.round_trip()
         assert await manager.submit(engine_job(1)) == channel.Refused(reason=Refusal.NO_MAPPING)
         executor.map_gate.set()
@@ -86,7 +86,7 @@ async def test_mapping_still_being_made_goes_when_it_is_asked_to(
     executor.map_gate.clear()
     async with asyncio.TaskGroup() as group:
         group.create_task(manager.ask(engine_mapping(1), engine_fds))
-        await until(lambda: executor.map_requests == [1], executor.news)
+        await until_news(lambda: executor.map_requests == [1], executor.news)
         group.create_task(manager.ask(channel.UnmapEngine(mapping=1)))
         await manager.round_trip()
         executor.map_gate.set()
@@ -122,7 +122,7 @@ async def test_nobody_else_waits_for_a_mapping_that_leaves_or_is_unmapped(
         leaving = group.create_task(manager.ask(channel.UnmapEngine(mapping=1)))
         again = group.create_task(manager.ask(engine_mapping(1), engine_fds))
         unmapping = group.create_task(manager.ask(channel.UnmapEngine(mapping=2)))
-        await until(lambda: executor.unmap_requests == [2], executor.news)
+        await until_news(lambda: executor.unmap_requests == [2], executor.news)
         await manager.ask(engine_mapping(3), engine_fds)
         await manager.ask(channel.Cancel(epoch=9, seqs=(9,)))
         assert not leaving.done()
@@ -159,7 +159,7 @@ async def test_mapping_that_an_older_life_asked_for_is_not_that_of_the_newer_one
     executor.map_gate.clear()
     asking = asyncio.create_task(manager.ask(engine_mapping(1), engine_fds))
     late = asyncio.create_task(manager.ask(engine_mapping(1), engine_fds))
-    await until(lambda: executor.map_requests == [1], executor.news)
+    await until_news(lambda: executor.map_requests == [1], executor.news)
     await manager.round_trip()
     newer = await connect()
     await newer.attach(epoch=10)
@@ -182,7 +182,7 @@ async def test_failure_to_unmap_does_not_end_the_worker(
     await manager.ask(engine_mapping(1), engine_fds)
     newer = await connect()
     await newer.attach(epoch=10)
-    await until(lambda: executor.unmap_requests == [1], executor.news)
+    await until_news(lambda: executor.unmap_requests == [1], executor.news)
 
     await newer.round_trip()
     assert isinstance(await newer.submit(slot_job(1, epoch=10)), channel.Accepted)
