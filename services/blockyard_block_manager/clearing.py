@@ -18,6 +18,7 @@ from blockyard.core.vocabulary import Tier
 from blockyard_block_manager.disk_writer import DiskWriter
 from blockyard_block_manager.job_desk import JobDesk
 from blockyard_block_manager.node_tables import LOCAL_TIERS, NodeTables
+from blockyard_block_manager.offloader import Offloader
 from blockyard_block_manager.recovery import Recovery
 from blockyard_block_manager.slot_freer import FreeTicket, SlotFreer
 
@@ -60,9 +61,16 @@ class Clearing:
     """All clears under way."""
 
     def __init__(
-        self, tables: NodeTables, desk: JobDesk, freer: SlotFreer, disk: DiskWriter, recovery: Recovery
+        self,
+        tables: NodeTables,
+        desk: JobDesk,
+        freer: SlotFreer,
+        offloader: Offloader,
+        disk: DiskWriter,
+        recovery: Recovery,
     ) -> None:
         """Clear ``tables``."""
+        self._offloader = offloader
         self._recovery = recovery
         self._tables = tables
         self._desk = desk
@@ -87,7 +95,7 @@ class Clearing:
         if self._recovery.waits_for_remote and tier is Tier.G2:
             raise NotReadyError("the remote tier may still write what it began for an earlier life of ours")
         ticket = self._freer.open_ticket(tier)
-        dropped = self._disk.clear() if tier is Tier.G3 else 0
+        dropped = self._disk.clear() if tier is Tier.G3 else self._offloader.clear()
         dropped += self._desk.drop_queued(tier)
         self._recovery.doom(tier)
         report = self._tables.clear(tier)

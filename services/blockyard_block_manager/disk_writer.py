@@ -82,10 +82,10 @@ class DiskWriter:
         for name, here, under_way in zip(names, held, coming, strict=True):
             if not here and not under_way:
                 self._queue.setdefault((name.key, scope.group), _Waiting(name, scope))
-        excess = len(self._queue) - self._profile.g3_queue_blocks
-        for oldest in list(self._queue)[: max(excess, 0)]:
+        excess = max(len(self._queue) - self._profile.g3_queue_blocks, 0)
+        for oldest in list(islice(self._queue, excess)):
             del self._queue[oldest]
-        self._metrics.dropped(DropReason.G3_QUEUE, max(excess, 0))
+        self._metrics.dropped(DropReason.G3_QUEUE, excess)
         self.pump()
 
     def clear(self) -> int:

@@ -102,7 +102,7 @@ class NodeCore:
             profile, self.tables, self.flights, self.desk, stager, self._freer, index, clock, metrics
         )
         self.recovery: Final = Recovery(profile, self.tables, self.desk, self._freer)
-        self._clearing = Clearing(self.tables, self.desk, self._freer, self._disk, self.recovery)
+        self._clearing = Clearing(self.tables, self.desk, self._freer, self._offloader, self._disk, self.recovery)
         self.tables.on_evicted = metrics.evicted
         self._index = index
         self._grants_were_open = False

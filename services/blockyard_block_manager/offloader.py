@@ -72,7 +72,7 @@ class Offloader:
             waiting.pop(block.block, None)  # a newer content of the same memory goes to the end
             waiting[block.block] = block
         excess = max(self.waiting - self._profile.backlog_blocks, 0)
-        for oldest in list(waiting)[:excess]:
+        for oldest in list(islice(waiting, excess)):
             del waiting[oldest]
         self._metrics.dropped(DropReason.STORE_BACKLOG, excess)
         self.pump()
@@ -90,6 +90,13 @@ class Offloader:
     def forget(self, session: EngineSession) -> None:
         """An engine is gone."""
         self._backlog.pop(session, None)
+
+    def clear(self) -> int:
+        """G2 is cleared: forget what waits; returns how many blocks that were."""
+        dropped = self.waiting
+        self._backlog.clear()
+        self._metrics.dropped(DropReason.CLEARED, dropped)
+        return dropped
 
     def pump(self) -> None:
         """Issue jobs for the backlog, as far as there is room."""

@@ -7,6 +7,7 @@ Invariants: the fold of this node's G4 events equals the catalogue. Threading: o
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from blockyard.core.block_name import BlockName
 from blockyard.core.events import BlockScope
@@ -55,7 +56,7 @@ class SharedCatalogue:
                 fresh.append(name)
         excess = len(self._entries) + len(fresh) - self._limit
         if excess > 0:
-            self._retract(list(self._entries)[: min(excess, len(self._entries))])
+            self._retract(list(islice(self._entries, excess)))
         fresh = fresh[: self._limit]
         self._entries.update(((name.key, scope.group), scope.identity) for name in fresh)
         return fresh

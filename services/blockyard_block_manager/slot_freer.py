@@ -8,7 +8,9 @@
 
 A slot is kept until its header is known to be FREE, however often that takes: a header that still says READY would
 bring a cleared block back at the next restart, and on disk may not get a new payload under it.
-Invariants: every doomed slot taken in is in exactly one of ``_waiting`` and a job until it is free.
+A large clear hands in only a few jobs at a time: the others would run out of time in the queue of the worker, and
+every look at that queue would pass them.
+Invariants: every doomed slot taken in is in exactly one of ``_waiting``, ``_resting`` and a job until it is free.
 Threading: owned by the event loop of the service. No await.
 """
 
@@ -19,13 +21,14 @@ from typing import Final
 
 from blockyard.core.clock import Clock
 from blockyard.core.handles import DoomedBlocks
-from blockyard.core.offload_plan import batches
 from blockyard.core.vocabulary import BlockId, Generation, ItemStatus, JobKind, Lane, Tier, WorkerRole
 from blockyard_block_manager.job_desk import JobDesk
 from blockyard_block_manager.job_order import JobOrder, OrderEnd, OrderReport, Places
 from blockyard_block_manager.node_tables import LOCAL_TIERS, NodeTables, StaleHeader
 
 RETRY_SECONDS: Final = 1.0
+OPEN_JOBS: Final = 16
+"""Jobs under way per tier."""
 _TTL_MS: Final = 30_000
 
 
@@ -43,13 +46,18 @@ class _Batch:
     tier: Tier
     bad: bool
     slots: DoomedBlocks | None
-    places: Places
     tickets: list[FreeTicket]
     stale: tuple[StaleHeader, ...] = ()
     not_before: float = 0.0
 
     def __len__(self) -> int:
-        return len(self.places.indexes)
+        return len(self.stale) if self.slots is None else len(self.slots)
+
+    @property
+    def places(self) -> Places:
+        if self.slots is None:
+            return Places(tuple(item.block for item in self.stale), tuple(item.generation for item in self.stale))
+        return Places(self.slots.ids, self.slots.generations)
 
 
 class SlotFreer:
@@ -61,17 +69,20 @@ class SlotFreer:
         self._desk = desk
         self._clock = clock
         self._max_items = max_items
-        self._waiting: deque[_Batch] = deque()
-        self._in_jobs: set[_Batch] = set()
+        self._waiting: dict[Tier, deque[_Batch]] = {tier: deque() for tier in LOCAL_TIERS}
+        self._resting: deque[_Batch] = deque()
+        """After a failure, in the order in which their pauses end."""
+        self._in_jobs: dict[Tier, set[_Batch]] = {tier: set() for tier in LOCAL_TIERS}
+        self._pending = dict.fromkeys(LOCAL_TIERS, 0)
         self._tickets: list[FreeTicket] = []
 
     def pending(self, tier: Tier) -> int:
         """Slots of a tier that are on their way."""
-        return sum(len(batch) for batch in self._batches(tier))
+        return self._pending[tier]
 
     def at_work(self, tier: Tier) -> bool:
         """Whether a job frees slots of a tier now; false while a failed one rests."""
-        return any(batch.tier is tier for batch in self._in_jobs)
+        return bool(self._in_jobs[tier])
 
     def open_ticket(self, tier: Tier) -> FreeTicket:
         """Start to count: slots that are on their way, and those whose holders let go from now on, belong to it."""
@@ -102,10 +113,8 @@ class SlotFreer:
 
     def free_stale(self, headers: tuple[StaleHeader, ...], ticket: FreeTicket) -> None:
         """Free headers of G2 slots that nobody holds; a slot granted meanwhile is left alone by its generation."""
-        for indexes in batches(range(len(headers)), self._max_items):
-            part = tuple(headers[index] for index in indexes)
-            places = Places(tuple(item.block for item in part), tuple(item.generation for item in part))
-            self._enter(_Batch(Tier.G2, False, None, places, [ticket], part))
+        for start in range(0, len(headers), self._max_items):
+            self._enter(_Batch(Tier.G2, False, None, [ticket], headers[start : start + self._max_items]))
         self.pump()
 
     def collect(self) -> None:
@@ -117,44 +126,47 @@ class SlotFreer:
         self.pump()
 
     def pump(self) -> None:
-        """Hand in what waits, as far as the worker is there and the pause after a failure is over."""
-        if not self._waiting or not self._desk.attached(WorkerRole.OFFLOAD_WORKER):
+        """Hand in what waits, as far as the worker is there, the pause after a failure is over and jobs may be open."""
+        if not self._desk.attached(WorkerRole.OFFLOAD_WORKER):
             return
-        now = self._clock.monotonic()
-        for _ in range(len(self._waiting)):
-            batch = self._waiting.popleft()
-            if batch.not_before > now:
-                self._waiting.append(batch)
-            else:
-                self._hand_in(batch)
+        if self._resting:
+            now = self._clock.monotonic()
+            while self._resting and self._resting[0].not_before <= now:
+                batch = self._resting.popleft()
+                self._waiting[batch.tier].append(batch)
+        for tier, waiting in self._waiting.items():
+            while waiting and len(self._in_jobs[tier]) < OPEN_JOBS:
+                self._hand_in(waiting.popleft())
 
     def close(self) -> None:
         """Let go of all slots; their headers stay as they are, for the next life to read."""
-        while self._waiting:
-            slots = self._waiting.popleft().slots
-            if slots is not None:
-                slots.release()
+        for batch in (*self._resting, *(batch for waiting in self._waiting.values() for batch in waiting)):
+            if batch.slots is not None:
+                batch.slots.release()
+        self._resting.clear()
+        for waiting in self._waiting.values():
+            waiting.clear()
 
     # --- inside -------------------------------------------------------------------------------------------------------
     def _batches(self, tier: Tier) -> list[_Batch]:
-        return [batch for batch in (*self._in_jobs, *self._waiting) if batch.tier is tier]
+        resting = (batch for batch in self._resting if batch.tier is tier)
+        return [*self._in_jobs[tier], *self._waiting[tier], *resting]
 
     def _open_tickets(self, tier: Tier) -> list[FreeTicket]:
         return [ticket for ticket in self._tickets if ticket.tier is tier]
 
     def _take_in(self, tier: Tier, slots: DoomedBlocks, tickets: list[FreeTicket], bad: bool) -> None:
-        while len(slots):
-            part = slots.split(range(min(self._max_items, len(slots))))
-            self._enter(_Batch(tier, bad, part, Places(part.ids, part.generations), list(tickets)))
-        slots.release()
+        for part in slots.cut(self._max_items):
+            self._enter(_Batch(tier, bad, part, list(tickets)))
 
     def _enter(self, batch: _Batch) -> None:
         for ticket in batch.tickets:
             ticket.open_slots += len(batch)
-        self._waiting.append(batch)
+        self._pending[batch.tier] += len(batch)
+        self._waiting[batch.tier].append(batch)
 
     def _hand_in(self, batch: _Batch) -> None:
-        self._in_jobs.add(batch)
+        self._in_jobs[batch.tier].add(batch)
         order = JobOrder(
             role=WorkerRole.OFFLOAD_WORKER,
             kind=JobKind.FREE,
@@ -168,20 +180,26 @@ class SlotFreer:
         self._desk.hand_in(order, lambda report: self._settled(batch, report))
 
     def _settled(self, batch: _Batch, report: OrderReport) -> None:
-        self._in_jobs.discard(batch)
+        self._in_jobs[batch.tier].discard(batch)
         if not _is_final(report):
-            # An order that was lost or never handed over waits for the next attach; a failed one for better times.
-            pause = RETRY_SECONDS if report.end is OrderEnd.RESULT else 0.0
-            batch.not_before = self._clock.monotonic() + pause
-            self._waiting.append(batch)
+            self._again(batch, report.end)
             return
+        count = len(batch)
+        self._pending[batch.tier] -= count
         for header in batch.stale:
             self._tables.header_freed(header)
         if batch.slots is not None:
             batch.slots.release()
         for ticket in batch.tickets:
-            ticket.open_slots -= len(batch)
-            ticket.freed_slots += len(batch)
+            ticket.open_slots -= count
+            ticket.freed_slots += count
+
+    def _again(self, batch: _Batch, end: OrderEnd) -> None:
+        if end is OrderEnd.LOST or not self._desk.attached(WorkerRole.OFFLOAD_WORKER):
+            self._waiting[batch.tier].appendleft(batch)  # the next attach is the better time
+        else:
+            batch.not_before = self._clock.monotonic() + RETRY_SECONDS
+            self._resting.append(batch)
 
 
 def _is_final(report: OrderReport) -> bool:

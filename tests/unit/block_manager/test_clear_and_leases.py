@@ -96,6 +96,17 @@ def test_stores_that_had_not_begun_are_dropped(make_world: MakeWorld) -> None:
     world.at_rest()
 
 
+def test_stores_that_wait_for_room_are_dropped(make_world: MakeWorld) -> None:
+    world: World = make_world(g4=False, g2=4).ready()
+    world.connect("one").compute(RUN)
+    done = world.clear(Tier.G2)
+    world.settle()
+    assert done[0].dropped == 8
+    assert world.held(Tier.G2) == set()
+    assert world.counter("dropped_total", reason="cleared") == 4
+    world.at_rest()
+
+
 def test_copies_evicted_earlier_cannot_come_back_after_a_clear(make_world: MakeWorld) -> None:
     world = filled(make_world, g2=8)
     engine = world.engines["one"]

@@ -167,3 +167,21 @@ def test_split_pins_are_released_apart() -> None:
     assert [pool.state(row) for row in part.ids] == [RowState.HELD] * 2
     part.release()
     assert pool.inactive == 3
+
+
+def test_doomed_rows_are_cut_in_order_and_given_back_part_by_part() -> None:
+    pool = make_pool(5)
+    hold(pool, chain("a", 5)).release()
+    doomed = pool.clear().doomed
+    rows = doomed.ids
+    with pytest.raises(KernelError):
+        doomed.cut(0)
+    parts = doomed.cut(2)
+    assert [part.ids for part in parts] == [rows[:2], rows[2:4], rows[4:]]
+    with pytest.raises(HandleConsumedError):
+        doomed.release()
+    for part in parts:
+        part.release()
+    assert pool.free == 5
+    assert pool.clear().doomed.cut(2) == []
+    pool.check_integrity()
