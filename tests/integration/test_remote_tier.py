@@ -17,13 +17,13 @@ from blockyard.core.vocabulary import Availability, ItemStatus
 from blockyard.testing.blocks import chain
 from blockyard.testing.remote_bench import GEOMETRY, PackControl
 from blockyard.testing.remote_process import (
-    START_SECONDS,
     RemoteServers,
     RemoteTierProcess,
     empty_index,
     failing,
     remote_settings,
 )
+from blockyard.testing.service_process import START_SECONDS
 from blockyard.tiers.g4_packs import record_offset
 from blockyard.tiers.header import HEADER_BYTES
 from blockyard.tiers.object_store import PutOutcome

@@ -5,27 +5,26 @@ Threading: one event loop, in the main thread (children start from there).
 
 import asyncio
 import os
-import signal
 import socket
-import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 from pydantic import ByteSize, SecretStr
 
-from blockyard.cli.child_process import ChildProcess, ChildSpec
-from blockyard.core.errors import PeerClosedError, ServerStartError, UnavailableError, UnsupportedOperationError
+from blockyard.core.errors import UnavailableError, UnsupportedOperationError
 from blockyard.core.vocabulary import ItemStatus, Tier
 from blockyard.runtime.job_executor import AttachAnswer, JobControl
-from blockyard.runtime.node_folder import NodeFolder, ServiceName
+from blockyard.runtime.node_folder import ServiceName
 from blockyard.runtime.rpc.client import RpcClient
-from blockyard.runtime.settings import G4Section, NodeSection, NodeSettings, RedisSection, environment_of
+from blockyard.runtime.settings import G4Section, NodeSection, NodeSettings, RedisSection
+from blockyard.testing.job_channel import connect_to_worker, expect
 from blockyard.testing.remote_bench import GEOMETRY, RemoteBench
+from blockyard.testing.service_process import START_SECONDS, ServiceProcess
 from blockyard.tiers.object_store import S3ObjectStore, StoreCredentials, StoreEndpoint
 from blockyard.wire.worker_channel import (
     Accepted,
@@ -38,16 +37,13 @@ from blockyard.wire.worker_channel import (
     Job,
     JobResult,
     MapEngine,
-    Push,
     Reply,
     Submit,
     UnmapEngine,
 )
 
-START_SECONDS: Final = 20.0
 CALL_SECONDS: Final = 15.0
 _POLL_SECONDS: Final = 0.02
-ReplyT = TypeVar("ReplyT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,10 +96,9 @@ class RemoteChannel:
     async def attach(self, attach: Attach, arena_fd: int | None) -> AttachAnswer:
         """Connect as soon as the worker listens, and attach; the descriptor is closed here."""
         self.close()
-        async with asyncio.timeout(START_SECONDS):
-            self._client = await self._connected()
+        self._client = await connect_to_worker(self._path, self._pushed)
         fds = [] if arena_fd is None else [arena_fd]
-        reply = _expect(await self.client.call(attach, timeout_seconds=CALL_SECONDS, fds=fds), Attached)
+        reply = expect(await self.client.call(attach, timeout_seconds=CALL_SECONDS, fds=fds), Attached)
         for fd in fds:
             os.close(fd)
         self.worker_epoch = reply.worker_epoch
@@ -113,7 +108,7 @@ class RemoteChannel:
         """Submit a job, wait for its result, acknowledge it."""
         self._results[job.seq] = asyncio.get_running_loop().create_future()
         sent = msgspec.structs.replace(job, worker_epoch=self.worker_epoch)
-        _expect(await self._ask(Submit(job=sent, settled_below=1)), Accepted)
+        expect(await self._ask(Submit(job=sent, settled_below=1)), Accepted)
         async with asyncio.timeout(CALL_SECONDS):
             result = await self._results[job.seq]
         await self._ask(Ack(epoch=job.epoch, seqs=(job.seq,), settled_below=1))
@@ -123,7 +118,7 @@ class RemoteChannel:
 
     async def find(self, request: Find) -> Found:
         """Look keys up."""
-        return _expect(await self._ask(request), Found)
+        return expect(await self._ask(request), Found)
 
     async def inventory(self, tier: Tier, cursor: int, max_records: int, busy: frozenset[int]) -> InventoryPage:
         """Not asked of this worker."""
@@ -146,25 +141,17 @@ class RemoteChannel:
     async def _ask(self, request: Submit | Ack | Find) -> Reply:
         return await self.client.call(request, timeout_seconds=CALL_SECONDS)
 
-    async def _connected(self) -> RpcClient[Reply, JobResult]:
-        while True:
-            try:
-                return await RpcClient.connect(self._path, Reply, Push, self._pushed)
-            except (UnavailableError, PeerClosedError):
-                await asyncio.sleep(_POLL_SECONDS)
-
     def _pushed(self, result: JobResult) -> None:
         if not (waiting := self._results[result.seq]).done():
             waiting.set_result(result)
 
 
-class RemoteTierProcess:
+class RemoteTierProcess(ServiceProcess):
     """The process under test, its bench, and an own look at the store behind it; ``close`` it at the end."""
 
     def __init__(self, settings: NodeSettings) -> None:
         """Prepare; nothing runs yet."""
-        self.settings = settings
-        self.folder = NodeFolder.of(settings).service(ServiceName.REMOTE_TIER)
+        super().__init__(ServiceName.REMOTE_TIER, settings)
         self.channel = RemoteChannel(self.folder.socket)
         self.bench = RemoteBench(self.channel)
         g4 = settings.g4
@@ -175,41 +162,6 @@ class RemoteTierProcess:
             access_key=g4.access_key.get_secret_value(), secret_key=g4.secret_key.get_secret_value()
         )
         self.store = S3ObjectStore(endpoint, credentials)
-        self._child: ChildProcess | None = None
-
-    def start(self) -> None:
-        """Start it; its channel is there when an attach succeeds."""
-        program = str(Path(sysconfig.get_path("scripts")) / "blockyard-remote-tier")
-        self.folder.path.parent.mkdir(parents=True, exist_ok=True)
-        log_file = self.folder.path.parent / "remote-tier.log"
-        self._child = ChildProcess(ChildSpec("remote", (program,), log_file, environment_of(self.settings)))
-
-    @property
-    def child(self) -> ChildProcess:
-        """The running process.
-
-        Raises:
-            ServerStartError: it was not started.
-        """
-        if self._child is None:
-            raise ServerStartError("the remote tier was not started", server="remote-tier")
-        return self._child
-
-    @property
-    def log(self) -> str:
-        """Everything it has written so far."""
-        return self.child.spec.log_file.read_text()
-
-    async def stop(self) -> int | None:
-        """Ask it to stop (SIGTERM); its exit code.
-
-        Raises:
-            ServerStartError: it did not stop in time.
-        """
-        self.child.send(signal.SIGTERM)
-        if not await self.child.wait_async(START_SECONDS):
-            raise ServerStartError(f"the remote tier does not stop: {self.child.log_tail()}", server="remote-tier")
-        return self.child.exit_code
 
     async def until_ready(self) -> None:
         """Attach, and wait until nothing is missing."""
@@ -229,8 +181,7 @@ class RemoteTierProcess:
         """End it at once, and everything that goes with it."""
         self.channel.close()
         self.bench.close()
-        if self._child is not None:
-            self._child.kill()
+        self.kill()
 
 
 def failing(*names: str) -> Callable[[httpx.Response], bool]:
@@ -249,9 +200,3 @@ def empty_index(redis_url: str) -> None:
         connection.sendall(b"FLUSHALL\r\n")
         if connection.recv(64) != b"+OK\r\n":
             raise UnavailableError("the index was not emptied", server="redis")
-
-
-def _expect(reply: Reply, kind: type[ReplyT]) -> ReplyT:
-    if not isinstance(reply, kind):
-        raise UnsupportedOperationError("the worker answered with something else", reply=repr(reply))
-    return reply

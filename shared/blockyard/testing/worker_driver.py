@@ -5,21 +5,17 @@ Threading: one event loop, in the main thread (children start from there).
 
 import asyncio
 import os
-import signal
-import sysconfig
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-import httpx
-
-from blockyard.cli.child_process import ChildProcess, ChildSpec
 from blockyard.connectors.engine_memory import EngineMemory
-from blockyard.core.errors import ServerStartError, UnavailableError, UnsupportedOperationError
+from blockyard.core.errors import UnavailableError
 from blockyard.core.vocabulary import ItemStatus, JobKind, Tier
 from blockyard.runtime.node_folder import NodeFolder, ServiceName
 from blockyard.runtime.rpc.client import RpcClient
-from blockyard.runtime.settings import NodeSettings, environment_of
+from blockyard.runtime.settings import NodeSettings
+from blockyard.testing.job_channel import connect_to_worker, expect
+from blockyard.testing.service_process import ServiceProcess
 from blockyard.testing.worker_jobs import TEST_EPOCH, Move, transfer_job
 from blockyard.tiers.header import InventoryRecord, parse_inventory
 from blockyard.wire.codec import PROTOCOL_VERSION
@@ -33,61 +29,25 @@ from blockyard.wire.worker_channel import (
     InventoryPage,
     JobResult,
     MapEngine,
-    Push,
     Reply,
     Submit,
 )
 
-START_SECONDS: Final = 20.0
 CALL_SECONDS: Final = 5.0
 MAPPING: Final = 1
-_POLL_SECONDS: Final = 0.02
-ReplyT = TypeVar("ReplyT")
 
 
-class OffloadWorkerProcess:
+class OffloadWorkerProcess(ServiceProcess):
     """The process under test; started, killed and started again on one node folder."""
 
     def __init__(self, settings: NodeSettings) -> None:
         """Prepare; nothing runs yet."""
-        self.settings = settings
-        self.folder = NodeFolder.of(settings).service(ServiceName.OFFLOAD_WORKER)
-        self._child: ChildProcess | None = None
+        super().__init__(ServiceName.OFFLOAD_WORKER, settings)
 
     @property
     def slab(self) -> Path:
         """Its slab file."""
         return NodeFolder.of(self.settings).slabs(self.settings) / "slab-0"
-
-    def start(self) -> None:
-        """Start it; it is ready when an attach succeeds."""
-        program = str(Path(sysconfig.get_path("scripts")) / "blockyard-offload-worker")
-        self.folder.path.parent.mkdir(parents=True, exist_ok=True)
-        log_file = self.folder.path.parent / "offload-worker.log"
-        self._child = ChildProcess(ChildSpec("worker", (program,), log_file, environment_of(self.settings)))
-
-    def kill(self) -> None:
-        """End it without a chance to finish anything (SIGKILL); harmless when repeated."""
-        if self._child is not None:
-            self._child.kill()
-
-    async def stop(self) -> int | None:
-        """Ask it to stop (SIGTERM); its exit code.
-
-        Raises:
-            ServerStartError: it does not run, or did not stop in time.
-        """
-        if self._child is None:
-            raise ServerStartError("the worker was not started", server="offload-worker")
-        self._child.send(signal.SIGTERM)
-        if not await self._child.wait_async(START_SECONDS):
-            raise ServerStartError(f"the worker does not stop: {self._child.log_tail()}", server="offload-worker")
-        return self._child.exit_code
-
-    async def page(self, path: str) -> httpx.Response:
-        """One of its HTTP pages."""
-        async with httpx.AsyncClient() as client:
-            return await client.get(f"{self.folder.read_http()}{path}")
 
 
 class WorkerDriver:
@@ -117,12 +77,11 @@ class WorkerDriver:
     async def attach(self, socket: Path) -> Attached:
         """Connect as soon as the worker listens, hand over the arena of its earlier lives, and keep the one it has."""
         self.detach()
-        async with asyncio.timeout(START_SECONDS):
-            self._client = await _connected(socket, self._pushed)
+        self._client = await connect_to_worker(socket, self._pushed)
         fds = [] if self.arena is None else [self._arena_fd]
         request = Attach(version=PROTOCOL_VERSION, instance="node", epoch=TEST_EPOCH, arena=self.arena)
         reply, received = await self.client.call_with_fds(request, timeout_seconds=CALL_SECONDS, fds=fds)
-        attached = _expect(reply, Attached)
+        attached = expect(reply, Attached)
         self._close_arena()
         (self._arena_fd,) = received
         self.arena, self._worker_epoch = attached.arena, attached.worker_epoch
@@ -154,7 +113,7 @@ class WorkerDriver:
         job = transfer_job(
             kind, moves, payload_bytes=self._block_bytes, seq=seq, worker_epoch=self._worker_epoch, mapping=MAPPING
         )
-        _expect(await self._ask(Submit(job=job, settled_below=min(self._open))), Accepted)
+        expect(await self._ask(Submit(job=job, settled_below=min(self._open))), Accepted)
         async with asyncio.timeout(CALL_SECONDS):
             result = await done
         del self._open[seq]
@@ -166,7 +125,7 @@ class WorkerDriver:
         records: list[InventoryRecord] = []
         page = InventoryPage(worker_epoch=0, tier=tier, records=b"", cursor=0, end=False)
         while not page.end:
-            page = _expect(await self._ask(Inventory(tier=tier, cursor=page.cursor)), InventoryPage)
+            page = expect(await self._ask(Inventory(tier=tier, cursor=page.cursor)), InventoryPage)
             records.extend(parse_inventory(page.records))
         return records
 
@@ -183,17 +142,3 @@ class WorkerDriver:
         if self._arena_fd >= 0:
             os.close(self._arena_fd)
             self._arena_fd = -1
-
-
-async def _connected(socket: Path, pushed: Callable[[JobResult], None]) -> RpcClient[Reply, JobResult]:
-    while True:
-        try:
-            return await RpcClient.connect(socket, Reply, Push, pushed)
-        except UnavailableError:
-            await asyncio.sleep(_POLL_SECONDS)
-
-
-def _expect(reply: Reply, kind: type[ReplyT]) -> ReplyT:
-    if not isinstance(reply, kind):
-        raise UnsupportedOperationError("the worker answered with something else", reply=repr(reply))
-    return reply
