@@ -9,11 +9,14 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
-from blockyard.core.errors import MalformedFrameError
+from blockyard.core.errors import MalformedFrameError, UnsupportedOperationError
+from blockyard.runtime.rpc.client import RpcClient
+from blockyard.runtime.rpc.server import RpcServer
+from blockyard.runtime.rpc.session import RpcSession
 from blockyard.wire.frame import LENGTH_BYTES, Frame, FrameKind, Problem, decode_frame, encode_frame
 
 WAIT_SECONDS: Final = 5.0
@@ -88,6 +91,31 @@ class RawPeer:
         if frame is None or frame.kind is not FrameKind.ERROR:
             raise MalformedFrameError("not an error frame", frame=str(frame))
         return msgspec.msgpack.decode(frame.body, type=Problem)
+
+
+Request: TypeAlias = Ask | Stop
+Answer: TypeAlias = Told | tuple[Told, list[int]]
+Server = RpcServer[Request, Told]
+
+
+async def echo(_: RpcSession, request: Request, __: list[int]) -> Told:
+    """Tell what was asked.
+
+    Raises:
+        UnsupportedOperationError: it was no question.
+    """
+    if not isinstance(request, Ask):
+        raise UnsupportedOperationError("only a question can be echoed", request=repr(request))
+    return Told(request.number, request.data)
+
+
+@contextlib.asynccontextmanager
+async def client_of(path: Path, pushes: list[News] | None = None) -> AsyncIterator[RpcClient[Told, News]]:
+    """A proper connection to a server; pushes go into ``pushes``."""
+    receive: Callable[[News], None] | None = pushes.append if pushes is not None else None
+    client: RpcClient[Told, News] = await RpcClient.connect(path, Told, News, receive)
+    async with client:
+        yield client
 
 
 @contextlib.asynccontextmanager

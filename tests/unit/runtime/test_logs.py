@@ -3,25 +3,14 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import structlog
 
 from blockyard.runtime.logs import configure_logs, get_logger
 from blockyard.runtime.settings import LogSection
 
-
-@pytest.fixture(autouse=True)
-def restored_logging() -> Iterator[None]:
-    """Leave the logging of the test run as it was."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("restored_logging")
 
 
 @pytest.fixture

@@ -1,13 +1,10 @@
 """Server of a local channel, met by proper clients and by raw peers."""
 
 import asyncio
-import contextlib
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
@@ -20,43 +17,26 @@ from blockyard.core.errors import (
     StartupError,
     UnsupportedVersionError,
 )
-from blockyard.runtime.rpc.client import RpcClient
-from blockyard.runtime.rpc.server import RpcServer
 from blockyard.runtime.rpc.session import RpcSession
 from blockyard.testing.rpc_peer import (
     WAIT_SECONDS,
     Ask,
-    News,
-    Stop,
+    Request,
+    Server,
     Told,
     ask,
+    client_of,
+    echo,
     raw_peer,
     until,
 )
 from blockyard.wire.codec import MAX_FRAME_BYTES, PROTOCOL_VERSION, encode
 from blockyard.wire.frame import LENGTH_BYTES, FrameKind, encode_frame
 
-Request: TypeAlias = Ask | Stop
-Answer: TypeAlias = Told | tuple[Told, list[int]]
-Server = RpcServer[Request, Told]
-
-
-async def echo(_: RpcSession, request: Request, __: list[int]) -> Told:
-    assert isinstance(request, Ask)
-    return Told(request.number, request.data)
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "c.sock"
-
-
-@contextlib.asynccontextmanager
-async def client_of(path: Path, pushes: list[News] | None = None) -> AsyncIterator[RpcClient[Told, News]]:
-    receive: Callable[[News], None] | None = pushes.append if pushes is not None else None
-    client: RpcClient[Told, News] = await RpcClient.connect(path, Told, News, receive)
-    async with client:
-        yield client
 
 
 def mode_of(path: Path) -> int:

@@ -1,12 +1,9 @@
 """Sessions of a server: descriptors, life, pushes, and how much a peer may ask and leave unread."""
 
 import asyncio
-import contextlib
 import functools
 import os
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
@@ -17,15 +14,19 @@ from blockyard.core.errors import (
     UnavailableError,
 )
 from blockyard.runtime.rpc.client import RpcClient
-from blockyard.runtime.rpc.server import RpcServer
 from blockyard.runtime.rpc.session import RpcSession
 from blockyard.testing.rpc_peer import (
     WAIT_SECONDS,
+    Answer,
     Ask,
     News,
+    Request,
+    Server,
     Stop,
     Told,
     ask,
+    client_of,
+    echo,
     open_descriptors,
     pipe_with,
     raw_peer,
@@ -33,27 +34,10 @@ from blockyard.testing.rpc_peer import (
     until,
 )
 
-Request: TypeAlias = Ask | Stop
-Answer: TypeAlias = Told | tuple[Told, list[int]]
-Server = RpcServer[Request, Told]
-
-
-async def echo(_: RpcSession, request: Request, __: list[int]) -> Told:
-    assert isinstance(request, Ask)
-    return Told(request.number, request.data)
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "c.sock"
-
-
-@contextlib.asynccontextmanager
-async def client_of(path: Path, pushes: list[News] | None = None) -> AsyncIterator[RpcClient[Told, News]]:
-    receive: Callable[[News], None] | None = pushes.append if pushes is not None else None
-    client: RpcClient[Told, News] = await RpcClient.connect(path, Told, News, receive)
-    async with client:
-        yield client
 
 
 # --- descriptors --------------------------------------------------------------------------------------------------

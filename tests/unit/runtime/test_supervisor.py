@@ -1,17 +1,14 @@
 """How a service starts, stops, crashes, and what it says."""
 
 import asyncio
-import logging
 import os
 import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from blockyard.core.errors import ConfigurationError, FencedError, OutOfBlocksError
 from blockyard.runtime import supervisor
@@ -25,15 +22,7 @@ NAME = ServiceName.REMOTE_TIER
 WAIT_SECONDS = 10.0
 
 
-@pytest.fixture(autouse=True)
-def restored_logging() -> Iterator[None]:
-    """Leave the logging of the test run as it was."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("restored_logging")
 
 
 @pytest.fixture(autouse=True)

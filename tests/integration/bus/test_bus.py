@@ -1,19 +1,16 @@
 """The bus against a real NATS server, with outages."""
 
 import asyncio
-import itertools
 import os
 import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
 
 import nats
 import pytest
 from pydantic import SecretStr
 
 from blockyard.cli.embedded.nats import NatsServer
-from blockyard.cli.run_folder import RunFolder
 from blockyard.core.errors import (
     ConfigurationError,
     DeadlineExceededError,
@@ -28,27 +25,6 @@ from blockyard.testing.bus_kit import WAIT_SECONDS, becomes, connected_bus, read
 
 STREAM = StreamSpec(name="EVENTS", subjects=("events.>",), max_bytes=64 << 20)
 BUCKET = BucketSpec(name="records", ttl_seconds=1.0)
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def server(run_folder: RunFolder) -> Iterator[NatsServer]:
-    """A server of this test's own, empty, that it may stop and kill."""
-    server = NatsServer(run_folder, name=f"bus-{next(_numbers)}")
-    server.start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture
-def section(server: NatsServer) -> NatsSection:
-    return NatsSection(url=SecretStr(server.url), timeout_seconds=1.0, lease_ttl_seconds=1.0, lease_tick_seconds=0.2)
-
-
-@pytest.fixture
-async def bus(section: NatsSection) -> AsyncIterator[Bus]:
-    async with connected_bus(section) as bus:
-        yield bus
 
 
 def messages(count: int, start: int = 0) -> list[OutgoingMessage]:

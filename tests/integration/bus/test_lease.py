@@ -1,15 +1,11 @@
 """Leases of node names on a real NATS server, with outages."""
 
 import asyncio
-import itertools
 import shutil
-from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from pydantic import SecretStr
 
 from blockyard.cli.embedded.nats import NatsServer
-from blockyard.cli.run_folder import RunFolder
 from blockyard.core.errors import (
     UnavailableError,
 )
@@ -17,31 +13,8 @@ from blockyard.runtime.bus import Bus
 from blockyard.runtime.bus_values import BucketSpec, BusState
 from blockyard.runtime.lease import InstanceLease, LeaseState, list_instances
 from blockyard.runtime.settings import NatsSection
-from blockyard.testing.bus_kit import WAIT_SECONDS, becomes, connected_bus, read_until
+from blockyard.testing.bus_kit import WAIT_SECONDS, becomes, read_until
 from blockyard.wire.events import InstanceRecord
-
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def server(run_folder: RunFolder) -> Iterator[NatsServer]:
-    """A server of this test's own, empty, that it may stop and kill."""
-    server = NatsServer(run_folder, name=f"lease-{next(_numbers)}")
-    server.start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture
-def section(server: NatsServer) -> NatsSection:
-    return NatsSection(url=SecretStr(server.url), timeout_seconds=1.0, lease_ttl_seconds=1.0, lease_tick_seconds=0.2)
-
-
-@pytest.fixture
-async def bus(section: NatsSection) -> AsyncIterator[Bus]:
-    async with connected_bus(section) as bus:
-        yield bus
-
 
 # --- leases -------------------------------------------------------------------------------------------------------
 KEY = "default.node-a"
