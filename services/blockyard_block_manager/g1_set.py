@@ -66,7 +66,7 @@ class G1Set:
 
     def register(self, blocks: Sequence[G1Block]) -> G1Change:
         """Enter complete blocks; an entry that its memory block had before is replaced."""
-        before = set(self._copies)
+        before = {entry.group_key for entry in blocks if entry.group_key in self._copies}
         replaced = self._take(entry.block for entry in blocks)
         stored: list[G1Block] = []
         for entry in blocks:

@@ -26,6 +26,8 @@ class Leases:
         self._tables = tables
         self._clock = clock
         self._held: dict[PinOwner, dict[Tier, int]] = {}
+        self._totals = dict.fromkeys(LOCAL_TIERS, 0)
+        """Sums over ``_held``."""
 
     def __len__(self) -> int:
         """Leases that hold something."""
@@ -57,6 +59,7 @@ class Leases:
             self._tables.pins.add(owner, blocks, deadline)
         if pinned:
             self._held[owner] = {tier: len(indexes) for tier, indexes in chosen.items()}
+            self._account(self._held[owner], 1)
         return sum(len(indexes) for indexes in chosen.values())
 
     def release(self, session: EngineSession, request: RequestId) -> None:
@@ -72,21 +75,26 @@ class Leases:
     def expire(self) -> None:
         """End the leases whose time is over."""
         for owner in self._tables.pins.expire(self._clock.monotonic()):
-            self._held.pop(owner, None)
-
-    def next_deadline(self) -> float:
-        """Monotonic time at which ``expire`` has something to do."""
-        return self._tables.pins.next_deadline
+            self._forget(owner)
 
     def _room(self, tier: Tier, owner: PinOwner) -> int:
         if not self._tables.has(tier):
             return 0
-        others = sum(held[tier] for holder, held in self._held.items() if holder != owner)
-        return int(self._tables.pool(tier).capacity * self._profile.lease_share) - others
+        own = self._held[owner][tier] if owner in self._held else 0
+        return int(self._tables.pool(tier).capacity * self._profile.lease_share) - (self._totals[tier] - own)
 
     def _end(self, owner: PinOwner) -> None:
-        self._held.pop(owner, None)
+        self._forget(owner)
         self._tables.pins.release(owner)
+
+    def _forget(self, owner: PinOwner) -> None:
+        held = self._held.pop(owner, None)
+        if held is not None:
+            self._account(held, -1)
+
+    def _account(self, held: dict[Tier, int], sign: int) -> None:
+        for tier, count in held.items():
+            self._totals[tier] += sign * count
 
 
 def _name(session: EngineSession, request: RequestId) -> str:

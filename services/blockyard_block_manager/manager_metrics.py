@@ -3,6 +3,7 @@
 Threading: any thread may count; the decisions do so on the event loop.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum, unique
 
@@ -54,8 +55,7 @@ class ManagerMetrics:
     def job_ended(self, kind: JobKind, report: OrderReport) -> None:
         """A job ended, with one status per item."""
         self._metrics.jobs.labels(kind.name.lower(), report.end.value).inc()
-        for status in set(report.statuses):
-            count = report.statuses.count(status)
+        for status, count in Counter(report.statuses).items():
             self._metrics.job_items.labels(kind.name.lower(), status.name.lower()).inc(count)
 
     def evicted(self, tier: Tier, count: int) -> None:
@@ -66,19 +66,19 @@ class ManagerMetrics:
     def looked_up(self, availability: Iterable[Availability]) -> None:
         """One lookup: hits per tier, misses and unknowns, which together are the denominator."""
         self._metrics.lookups.inc()
-        for answer in availability:
+        for answer, count in Counter(availability).items():
             if answer.is_hit:
-                self._metrics.lookup_blocks.labels(Tier(answer).label, LookupOutcome.HIT).inc()
+                self._metrics.lookup_blocks.labels(Tier(answer).label, LookupOutcome.HIT).inc(count)
             else:
                 outcome = LookupOutcome.MISS if answer is Availability.MISS else LookupOutcome.UNKNOWN
-                self._metrics.lookup_blocks.labels("none", outcome).inc()
+                self._metrics.lookup_blocks.labels("none", outcome).inc(count)
 
     def load_ended(self, outcome: LoadOutcome, seconds: float) -> None:
         """A load ended."""
         self._metrics.load_seconds.observe(seconds)
-        for status, source in zip(outcome.status, outcome.sources, strict=True):
+        for (status, source), count in Counter(zip(outcome.status, outcome.sources, strict=True)).items():
             tier = "none" if source is None else source.label
-            self._metrics.load_blocks.labels(tier, status.name.lower()).inc()
+            self._metrics.load_blocks.labels(tier, status.name.lower()).inc(count)
 
     def sessions(self, count: int) -> None:
         """Connected engines now."""

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from blockyard.core.events import BlockScope
-from blockyard.core.offload_plan import plan_store
 from blockyard.core.vocabulary import ContentKey, EngineBlockId, JobKind, Lane, Tier, WorkerRole
 from blockyard_block_manager.disk_writer import DiskWriter
 from blockyard_block_manager.engine_sessions import EngineSession
@@ -60,13 +59,11 @@ class Offloader:
             return 0
         keys = [block.name.key for block in blocks]
         group = blocks[0].scope.group
-        plan = plan_store(
-            self._tables.holds(Tier.G2, keys, group),
-            self._flights.under_way(Tier.G2, keys, group),
-            len(blocks),
-            len(blocks),
-        )
-        wanted = [blocks[index] for job in plan.jobs for index in job]
+        held = self._tables.holds(Tier.G2, keys, group)
+        coming = self._flights.under_way(Tier.G2, keys, group)
+        wanted = [
+            block for block, here, on_its_way in zip(blocks, held, coming, strict=True) if not (here or on_its_way)
+        ]
         waiting = self._backlog.setdefault(session, {})
         for block in wanted:
             waiting.pop(block.block, None)  # a newer content of the same memory goes to the end

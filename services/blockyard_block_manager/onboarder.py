@@ -13,6 +13,7 @@ source, and each source is tried once.
 Threading: owned by the event loop of the service. No await.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -75,6 +76,7 @@ class Onboarder:
         self._clock = clock
         self._metrics = metrics
         self._loads: dict[LoadId, Load] = {}
+        self._per_session: Counter[EngineSession] = Counter()
         self._dirty: set[Load] = set()
         self._last = 0
 
@@ -98,7 +100,7 @@ class Onboarder:
         Raises:
             UnavailableError: the engine has too many open loads; nothing was started.
         """
-        if sum(load.session is session for load in self._loads.values()) >= self._profile.loads_per_session:
+        if self._per_session[session] >= self._profile.loads_per_session:
             raise UnavailableError("too many open loads", limit=self._profile.loads_per_session)
         self._last += 1
         now = self._clock.monotonic()
@@ -117,6 +119,7 @@ class Onboarder:
             on_finished=on_finished,
         )
         self._loads[load.load] = load
+        self._per_session[session] += 1
         load.due.update(range(len(names)))
         self._advance(load)
         return load.load
@@ -157,10 +160,6 @@ class Onboarder:
                 load.due.clear()
                 load.plan.expire()
                 self._advance(load)
-
-    def next_deadline(self) -> float | None:
-        """Monotonic time at which ``tick`` has something to do."""
-        return min((load.stage_deadline for load in self._loads.values() if load.plan.waiting), default=None)
 
     # --- sources ------------------------------------------------------------------------------------------------------
     def _advance(self, load: Load) -> None:
@@ -329,6 +328,9 @@ class Onboarder:
     def _finish(self, load: Load) -> None:
         load.finished = True
         del self._loads[load.load]
+        self._per_session[load.session] -= 1
+        if not self._per_session[load.session]:
+            del self._per_session[load.session]
         self._dirty.discard(load)
         self._unpin(load)
         outcome = load.plan.outcome()

@@ -9,13 +9,15 @@
     no source left, or deadline for slow stages ─────────────────────► FAILED
 
 Slow stages (G3, G4) end in G2; only the last hop writes engine memory, so an expired load leaves no write behind.
-Invariants: a source is tried at most once per block; DONE and FAILED are final; every block ends as one of them.
+Invariants: a source is tried at most once per block; DONE and FAILED are final; every block ends as one of them;
+``_under_way`` counts the blocks that are SEEKING or STAGING.
 Threading: owned by one thread; no clock, the caller says when time is up.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, unique
+from typing import Final
 
 from blockyard.core.errors import BlockStateError
 from blockyard.core.vocabulary import Availability, ItemStatus, Tier
@@ -33,6 +35,9 @@ class ItemState(Enum):
     """It lies in G2, pinned by this load."""
     DONE = "done"
     FAILED = "failed"
+
+
+_UNDER_WAY: Final = (ItemState.SEEKING, ItemState.STAGING)
 
 
 @unique
@@ -64,7 +69,7 @@ class LoadOutcome:
 class OnboardPlan:
     """Progress of the blocks of one load."""
 
-    __slots__ = ("_remote", "_sources", "_states", "_status", "_tried")
+    __slots__ = ("_remote", "_sources", "_states", "_status", "_tried", "_under_way")
 
     def __init__(self, count: int) -> None:
         """Start with ``count`` blocks of which nothing is known."""
@@ -73,6 +78,7 @@ class OnboardPlan:
         self._sources: list[Tier | None] = [None] * count
         self._tried: list[set[Tier]] = [set() for _ in range(count)]
         self._remote: list[Availability | None] = [None] * count
+        self._under_way = count
 
     def __len__(self) -> int:
         """Number of blocks."""
@@ -100,19 +106,19 @@ class OnboardPlan:
     def seeking(self, index: int) -> None:
         """The shared index is being asked."""
         self._must_be(index, ItemState.SEEKING, ItemState.STAGING)
-        self._states[index] = ItemState.SEEKING
+        self._enter(index, ItemState.SEEKING)
 
     def staging(self, index: int, source: Tier) -> None:
         """A job of this load, or one it joined, brings the block from ``source`` into G2."""
         self._must_be(index, ItemState.SEEKING, ItemState.STAGING)
-        self._states[index] = ItemState.STAGING
+        self._enter(index, ItemState.STAGING)
         self._tried[index].add(source)
         self._sources[index] = source
 
     def ready(self, index: int, source: Tier | None = None) -> None:
         """The block lies in G2 and this load holds a pin on it."""
         self._must_be(index, ItemState.SEEKING, ItemState.STAGING)
-        self._states[index] = ItemState.READY
+        self._enter(index, ItemState.READY)
         if source is not None:
             self._sources[index] = source
 
@@ -125,7 +131,7 @@ class OnboardPlan:
     def give_up(self, index: int, unless_known: ItemStatus) -> None:
         """No source is left; the status of the first failed source is answered, else ``unless_known``."""
         self._must_be(index, ItemState.SEEKING, ItemState.STAGING, ItemState.READY)
-        self._states[index] = ItemState.FAILED
+        self._enter(index, ItemState.FAILED)
         if self._status[index] is None:
             self._status[index] = unless_known
         self._sources[index] = None
@@ -138,7 +144,7 @@ class OnboardPlan:
     @property
     def waiting(self) -> bool:
         """Whether some block is still on its way to G2."""
-        return ItemState.SEEKING in self._states or ItemState.STAGING in self._states
+        return self._under_way > 0
 
     def ready_indexes(self) -> list[int]:
         """Blocks that the last hop copies, in order."""
@@ -150,9 +156,9 @@ class OnboardPlan:
             self._must_be(index, ItemState.READY)
             self._status[index] = status
             if status is ItemStatus.OK:
-                self._states[index] = ItemState.DONE
+                self._enter(index, ItemState.DONE)
             else:
-                self._states[index] = ItemState.FAILED
+                self._enter(index, ItemState.FAILED)
                 self._sources[index] = None
 
     def start_over(self, index: int, status: ItemStatus) -> None:
@@ -160,7 +166,7 @@ class OnboardPlan:
         self._must_be(index, ItemState.READY)
         self._tried[index].add(Tier.G2)
         self._sources[index] = None
-        self._states[index] = ItemState.SEEKING
+        self._enter(index, ItemState.SEEKING)
         self.source_failed(index, status)
 
     def remote_unknown(self, index: int) -> bool:
@@ -180,6 +186,10 @@ class OnboardPlan:
                 raise BlockStateError("a final block has no status", index=index)
             status.append(item)
         return LoadOutcome(tuple(status), tuple(self._sources))
+
+    def _enter(self, index: int, state: ItemState) -> None:
+        self._under_way += (state in _UNDER_WAY) - (self._states[index] in _UNDER_WAY)
+        self._states[index] = state
 
     def _in(self, *states: ItemState) -> list[int]:
         return [index for index, state in enumerate(self._states) if state in states]

@@ -152,6 +152,8 @@ class PackPlanner:
         self._nodes: dict[ContentKey, _Node] = {}
         self._children: dict[ContentKey, set[ContentKey]] = {}
         self._ready: set[ContentKey] = set()
+        # By position, then key; entries of blocks that are ready no more are skipped when they come up.
+        self._queue: list[tuple[int, ContentKey]] = []
         self._waiting: dict[ContentKey, set[ContentKey]] = {}
         self._timers: list[tuple[float, ContentKey]] = []
         self._in_flight: dict[PackId, PackPlan] = {}
@@ -191,7 +193,8 @@ class PackPlanner:
         for key in keys:
             self._known[key] = None
             self._known.move_to_end(key)
-            self._ready |= self._waiting.pop(key, set())
+            for waiting in self._waiting.pop(key, ()):
+                self._make_ready(waiting)
         while len(self._known) > self._max_known:
             self._known.popitem(last=False)
 
@@ -222,11 +225,11 @@ class PackPlanner:
         """
         self._run_timers(now)
         this = _Round()
-        for key in sorted(self._ready, key=lambda ready: (self._nodes[ready].name.position, ready)):
-            if len(this.plans) >= limit:
-                break
-            self._ready.discard(key)
-            self._consider(key, this)
+        while self._queue and len(this.plans) < limit:
+            _, key = heapq.heappop(self._queue)
+            if key in self._ready:
+                self._ready.discard(key)
+                self._consider(key, this)
         return [plan for head in this.heads for plan in self._job(head, this)]
 
     @property
@@ -237,7 +240,7 @@ class PackPlanner:
     @property
     def remembered(self) -> int:
         """Entries in memory, for the bound."""
-        return len(self._nodes) + len(self._timers) + len(self._known) + len(self._in_flight)
+        return len(self._nodes) + len(self._timers) + len(self._queue) + len(self._known) + len(self._in_flight)
 
     # --- inside -------------------------------------------------------------------------------------------------
     def _look_at(self, keys: Iterable[ContentKey], tail_at: float) -> None:
@@ -251,7 +254,7 @@ class PackPlanner:
             seen.add(key)
             children = self._children.get(key)
             if self.geometry.ends_pack(node.name.position):
-                self._ready.add(key)
+                self._make_ready(key)
             elif children:
                 stack.extend(children)
             else:
@@ -268,6 +271,15 @@ class PackPlanner:
             heapq.heapify(live)
             self._timers = live
 
+    def _make_ready(self, key: ContentKey) -> None:
+        if key in self._ready:
+            return
+        self._ready.add(key)
+        heapq.heappush(self._queue, (self._nodes[key].name.position, key))
+        if len(self._queue) > 2 * len(self._ready) + 64:
+            self._queue = [(self._nodes[ready].name.position, ready) for ready in self._ready]
+            heapq.heapify(self._queue)
+
     def _run_timers(self, now: float) -> None:
         while self._timers and self._timers[0][0] <= now:
             when, key = heapq.heappop(self._timers)
@@ -275,7 +287,7 @@ class PackPlanner:
             if node is not None and node.check_at == when:
                 node.check_at = None
                 if self.geometry.ends_pack(node.name.position) or not self._children.get(key):
-                    self._ready.add(key)
+                    self._make_ready(key)
 
     def _consider(self, key: ContentKey, this: _Round) -> None:
         node = self._nodes[key]

@@ -293,14 +293,26 @@ def test_memory_follows_what_g2_holds() -> None:
     assert planner.remembered <= 16 + 64
 
 
-def test_memory_is_bounded_where_nobody_asks_what_is_due() -> None:
+@pytest.mark.parametrize("length", [3, 4, 9])
+def test_memory_is_bounded_where_nobody_asks_what_is_due(length: int) -> None:
     planner = PackPlanner(FOUR, max_known=16)
     for turn in range(500):
-        names = chain(3, f"{turn}-")
+        names = chain(length, f"{turn}-")
         planner.registered(names, SCOPE, float(turn))
         planner.evicted(keys(list(reversed(names))), float(turn))
 
-    assert planner.remembered <= 64
+    assert planner.remembered <= 2 * 64
+
+
+def test_a_block_that_left_and_came_back_before_its_turn_is_put_once(planner: PackPlanner) -> None:
+    names = chain(4)
+    for _ in range(3):
+        planner.registered(names, SCOPE, 0.0)
+        planner.evicted(keys(list(reversed(names))), 0.0)
+    planner.registered(names, SCOPE, 0.0)
+
+    assert positions(planner.due(0.0)) == [(0, 4)]
+    assert planner.due(0.0) == []
 
 
 @pytest.mark.parametrize("parent", [b"x" * 16, b"a" * 16, b"b" * 16], ids=["itself", "too far away", "below it"])
