@@ -56,12 +56,6 @@ class Node:
         """Whether any of its processes lives."""
         return bool(self._services) or self.engine is not None
 
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """Process ids of services and engine."""
-        engine = () if self.engine is None else (self.engine.pid,)
-        return (*(child.pid for child in self._services.values()), *engine)
-
     # --- start --------------------------------------------------------------------------------------------------------
     def spawn_services(self) -> None:
         """Start the three services without waiting."""

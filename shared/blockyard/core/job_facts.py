@@ -1,6 +1,6 @@
-"""What the job table says and is told about: states, due messages, bounds, counts.
+"""What the job table says and is told about: states, due messages, bounds.
 
-Threading: values only, but for ``JobCounts``, which its table owns.
+Threading: values only.
 """
 
 from dataclasses import dataclass
@@ -69,19 +69,6 @@ class JobFacts:
     state: JobState
     deadline: float
     """Monotonic time after which its end is wanted."""
-
-
-@dataclass(slots=True)
-class JobCounts:
-    """What happened, for metrics."""
-
-    planned: int = 0
-    settled: int = 0
-    lost: int = 0
-    unknown_results: int = 0
-    """Results of jobs that are not open: repeated, or of an earlier life. Acknowledged and otherwise ignored."""
-    foreign_results: int = 0
-    """Results of open jobs by another life of the worker."""
 
 
 @dataclass(frozen=True, slots=True)

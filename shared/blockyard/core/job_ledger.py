@@ -64,11 +64,6 @@ class JobLedger(Generic[Payload]):
         self._closed: dict[JobSeq, JobPhase] = {}
 
     # --- attach -------------------------------------------------------------------------------------------------
-    @property
-    def attachment(self) -> Attachment | None:
-        """The block-manager that is served; None before the first attach."""
-        return self._attachment
-
     def attach(self, instance: str, epoch: Epoch, *, incumbent_connected: bool) -> AttachKind:
         """Serve a block-manager from now on.
 

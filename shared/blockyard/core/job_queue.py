@@ -58,13 +58,6 @@ class JobQueue(Generic[Entry]):
         self._lanes[lane].append(entry)
         return victim
 
-    def peek(self) -> Entry | None:
-        """Most urgent entry without taking it; None where the queue is empty."""
-        for entries in self._lanes.values():
-            if entries:
-                return entries[0]
-        return None
-
     def pop(self, least: Lane = Lane.STORE) -> Entry | None:
         """Take the most urgent entry, if it is of lane ``least`` or more urgent; else None."""
         for lane, entries in self._lanes.items():

@@ -20,11 +20,11 @@ from typing import Final
 
 from blockyard.core.clock import Clock
 from blockyard.core.errors import JobWindowFullError, NotReadyError
-from blockyard.core.job_facts import JobAction, JobCounts, JobFacts, JobLimits, JobState, JobVerb, LostJobs
+from blockyard.core.job_facts import JobAction, JobFacts, JobLimits, JobState, JobVerb, LostJobs
 from blockyard.core.jobs import JobId, JobPhase, Refusal
 from blockyard.core.vocabulary import Epoch, JobKind, JobSeq, Lane, WorkerRole
 
-__all__ = ["JobAction", "JobCounts", "JobFacts", "JobLimits", "JobState", "JobTable", "JobVerb", "LostJobs"]
+__all__ = ["JobAction", "JobFacts", "JobLimits", "JobState", "JobTable", "JobVerb", "LostJobs"]
 
 
 @dataclass(slots=True)
@@ -53,7 +53,6 @@ class JobTable:
     def __init__(self, epoch: Epoch, clock: Clock, limits: JobLimits | None = None) -> None:
         """Start with no job and no worker; numbers count from 1."""
         self.epoch: Final = epoch
-        self.counts: Final = JobCounts()
         self._clock = clock
         self._limits = limits or JobLimits()
         self._jobs: dict[JobSeq, _Job] = {}
@@ -122,7 +121,6 @@ class JobTable:
         deadline = self._clock.monotonic() + ttl_ms / 1_000
         self._jobs[seq] = _Job(role, worker.epoch, kind, lane, deadline)
         self._open[role][lane] += 1
-        self.counts.planned += 1
         return seq
 
     def sent(self, seq: JobSeq) -> None:
@@ -193,10 +191,8 @@ class JobTable:
         """
         job = self._jobs.get(seq)
         if job is None:
-            self.counts.unknown_results += 1
             return False
         if job.worker_epoch != worker_epoch:
-            self.counts.foreign_results += 1
             return False
         return self._forget(seq)
 
@@ -206,7 +202,6 @@ class JobTable:
             if job in worker.inherited and worker.epoch == worker_epoch:
                 worker.inherited.discard(job)
                 return True
-        self.counts.unknown_results += 1
         return False
 
     # --- workers ------------------------------------------------------------------------------------------------
@@ -262,19 +257,6 @@ class JobTable:
                 job.due_at = now + self._limits.resend_seconds
         return actions
 
-    def next_due(self) -> float | None:
-        """Monotonic time at which ``due`` will name something, as far as known now; None where nothing is open."""
-        times: list[float] = []
-        for job in self._jobs.values():
-            worker = self._workers.get(job.role)
-            if worker is None or not worker.connected:
-                continue
-            if job.state is not JobState.CANCELLING:
-                times.append(job.deadline)
-            if job.due_at is not None:
-                times.append(job.due_at)
-        return min(times, default=None)
-
     # --- inside -------------------------------------------------------------------------------------------------
     def _gave_up(self, job: _Job, now: float) -> bool:
         return (
@@ -301,7 +283,6 @@ class JobTable:
         lost = tuple(seq for seq, job in self._jobs.items() if job.role is role and job.worker_epoch < below)
         for seq in lost:
             self._forget(seq)
-        self.counts.lost += len(lost)
         return lost
 
     def _forget(self, seq: JobSeq) -> bool:
@@ -309,7 +290,6 @@ class JobTable:
         if job is None:
             return False
         self._open[job.role][job.lane] -= 1
-        self.counts.settled += 1
         while self._settled_below < self._next_seq and JobSeq(self._settled_below) not in self._jobs:
             self._settled_below += 1
         return True

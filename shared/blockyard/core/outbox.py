@@ -77,11 +77,6 @@ class Outbox:
         return EventSeq(self._last)
 
     @property
-    def first_seq(self) -> EventSeq:
-        """Number of the oldest event that is still held; ``last_seq + 1`` where none is."""
-        return EventSeq(self._first)
-
-    @property
     def published_seq(self) -> EventSeq:
         """Highest number up to which everything still held has been published."""
         return EventSeq(self._published)
@@ -95,11 +90,6 @@ class Outbox:
     def size_bytes(self) -> int:
         """Bytes held, message overhead included."""
         return self._bytes
-
-    @property
-    def backlog(self) -> int:
-        """Messages held that wait to be published."""
-        return self._last - max(self._published, self._first - 1)
 
     def append(self, event: KvEvent) -> EventSeq:
         """Number and keep one event; drops the oldest messages where the ring is full."""

@@ -29,8 +29,6 @@ class PinKind(Enum):
     """A lookup's reservation for one request of one engine session."""
     JOB = "job"
     """An unsettled transfer reads the blocks."""
-    API = "api"
-    """An operator asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +73,6 @@ class PinTable:
     def remembered(self) -> int:
         """Entries in memory, for the bound."""
         return self.count + len(self._deadlines)
-
-    def blocks(self, *kinds: PinKind) -> int:
-        """Blocks pinned by owners of these kinds (all kinds if none is named), counted once per pin."""
-        return sum(
-            len(row.blocks)
-            for owner, rows in self._rows.items()
-            if not kinds or owner.kind in kinds
-            for row in rows.values()
-        )
-
-    def rows(self) -> tuple[PinRow, ...]:
-        """All pins, by owner."""
-        return tuple(row for rows in self._rows.values() for row in rows.values())
 
     def __contains__(self, owner: PinOwner) -> bool:
         """Whether the owner pins anything."""

@@ -54,7 +54,6 @@ def test_result_settles_exactly_once(table: JobTable) -> None:
 
     assert table.settle(seq, LIFE)
     assert not table.settle(seq, LIFE)
-    assert table.counts.unknown_results == 1
     assert table.settled_below == 2
 
 
@@ -72,7 +71,6 @@ def test_result_of_another_life_of_the_worker_settles_nothing(table: JobTable) -
     seq = plan(table)
 
     assert not table.settle(seq, Epoch(LIFE - 1))
-    assert table.counts.foreign_results == 1
     assert len(table) == 1
 
 
@@ -105,7 +103,6 @@ def test_nothing_is_due_between_periods(table: JobTable, clock: FakeClock) -> No
     table.sent(seq)
 
     assert table.due(clock.monotonic()) == []
-    assert table.next_due() == pytest.approx(clock.monotonic() + 0.2)
     table.accepted(seq)
     clock.advance(1.0)
     assert table.due(clock.monotonic()) == []
@@ -187,7 +184,7 @@ def test_higher_epoch_of_the_worker_loses_its_jobs(table: JobTable) -> None:
 
     assert table.attached(OW, Epoch(LIFE + 1)).jobs == (first, second)
     assert not table.settle(first, LIFE)
-    assert table.counts.lost == 2
+    assert len(table) == 0
     assert table.settled_below == 3
 
 
@@ -206,7 +203,6 @@ def test_reconnect_asks_about_every_open_job_at_once(table: JobTable, clock: Fak
     table.disconnected(OW)
     clock.advance(1.0)
     assert table.due(clock.monotonic()) == []
-    assert table.next_due() is None
 
     assert table.attached(OW, LIFE).jobs == ()
     assert table.due(clock.monotonic()) == [

@@ -42,7 +42,7 @@ def test_a_prefix_may_mix_pinned_and_unpinned_blocks() -> None:
     pool = make_pool(3)
     run = chain("a", 3)
     store(pool, run)
-    with pool.pin(run.key(1)) as middle, pool.match(run) as matched:
+    with pool.pin_all([run.key(1)]) as middle, pool.match(run) as matched:
         assert len(matched) == 3
         assert pool.inactive == 0
         assert middle.facts[0].refs == 2
@@ -55,7 +55,7 @@ def test_pinning_is_all_or_nothing() -> None:
     with pytest.raises(BlockNotFoundError):
         pool.pin_all(run.keys())
     with pytest.raises(BlockNotFoundError):
-        pool.pin(run.key(2))
+        pool.pin_all([run.key(2)])
     assert pool.held == 0
     with pool.pin_all([run.key(1), run.key(0), run.key(1)]) as pinned:
         assert pinned.keys == (run.key(1), run.key(0), run.key(1))

@@ -13,8 +13,6 @@ from blockyard.testing.clock import FakeClock
 from blockyard.testing.memory_index import MemoryIndex
 from blockyard.testing.memory_store import MemoryStore
 from blockyard.testing.remote_bench import GEOMETRY, RemoteBench
-from blockyard.tiers.g4_packs import record_offset
-from blockyard.tiers.header import HEADER_BYTES
 from blockyard_remote_tier.service import RemotePorts, RemoteTier
 
 
@@ -43,11 +41,6 @@ class Node:
         while not await self.tier.upkeep.round():
             self.clock.advance(10)
         await self.bench.attach()
-
-
-def payload_at(index: int) -> int:
-    """Offset in a pack of some payload byte of a record."""
-    return record_offset(index, GEOMETRY.stride_bytes) + HEADER_BYTES + 17
 
 
 MakeNode = Callable[..., Node]

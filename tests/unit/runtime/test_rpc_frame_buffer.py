@@ -46,7 +46,7 @@ def test_frames_come_out_whole_and_in_order_however_the_bytes_are_cut(buffer: Fr
         buffer.append(data[start : start + size])
         found += calls(buffer)
     assert found == list(range(1, 40))
-    assert buffer.held_bytes == 0
+    assert buffer.take() is None
 
 
 def test_a_too_long_frame_is_refused_when_only_its_length_is_known(buffer: FrameBuffer) -> None:

@@ -30,11 +30,6 @@ class FrameBuffer:
         self._descriptors: deque[int] = deque()
         self._max_frame_bytes = max_frame_bytes
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes that wait for the rest of their frame or to be taken."""
-        return len(self._bytes)
-
     def append(self, data: bytes | bytearray | memoryview, descriptors: Iterable[int] = ()) -> None:
         """Take over what one read of the socket brought."""
         self._bytes += data
