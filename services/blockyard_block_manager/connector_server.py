@@ -4,17 +4,13 @@
 
     connected ──hello──► session ──requests──► … ──socket closed──► the engine is gone: set, leases, loads end
 
-The two descriptors of an engine's memory are kept for the session's life: a new life of the offload-worker maps the
-memory again from them. A newer hello of the same engine replaces its earlier session.
+A newer hello of the same engine replaces its earlier session.
 Invariants: requests before hello are refused; a load is answered by exactly one push, unless its engine is gone.
 Threading: one event loop; requests of one engine may be in work side by side, each decides in one section.
 """
 
-import asyncio
-import os
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final
 
 from blockyard.core.errors import (
     BlockyardError,
@@ -24,15 +20,15 @@ from blockyard.core.errors import (
     UnknownSessionError,
 )
 from blockyard.core.onboard_plan import LoadOutcome
-from blockyard.core.vocabulary import DEFAULT_TENANT, LoadId, RequestId, WorkerRole
+from blockyard.core.vocabulary import DEFAULT_TENANT, LoadId, RequestId
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.rpc.server import RpcServer
 from blockyard.runtime.rpc.session import RpcSession
 from blockyard.wire import connector_channel as channel
 from blockyard.wire.codec import PROTOCOL_VERSION
-from blockyard.wire.worker_channel import MapEngine, UnmapEngine
 from blockyard_block_manager import connector_requests as requests
 from blockyard_block_manager.decisions import deciding
+from blockyard_block_manager.engine_mappings import ConnectedEngine, EngineMapper, EngineMappings
 from blockyard_block_manager.engine_sessions import EngineSession
 from blockyard_block_manager.engine_writes import engine_writes_settled
 from blockyard_block_manager.lookups import look_up
@@ -47,31 +43,6 @@ _DESCRIPTORS: Final = 2
 _log: Final = get_logger(__name__)
 
 
-class EngineMapper(Protocol):
-    """What maps engine memory: the link to the offload-worker."""
-
-    async def map_engine(self, request: MapEngine, fds: tuple[int, int]) -> None:
-        """Map an engine's memory."""
-        ...
-
-    async def unmap_engine(self, request: UnmapEngine) -> None:
-        """Forget a mapping; answered once no job uses it."""
-        ...
-
-
-class _Engine:
-    """One connection after its hello, with the descriptors of the engine's memory."""
-
-    def __init__(self, rpc: RpcSession, session: EngineSession, fds: tuple[int, int]) -> None:
-        self.rpc = rpc
-        self.session = session
-        self.fds = fds
-
-    def close(self) -> None:
-        for fd in self.fds:
-            os.close(fd)
-
-
 class ConnectorServer:
     """Serves engines; use as ``async with``."""
 
@@ -80,12 +51,10 @@ class ConnectorServer:
     ) -> None:
         """Prepare to serve on ``socket``; engine memory is mapped by ``mapper``."""
         self._core = core
-        self._mapper = mapper
         self._index = index
         self._waiters = waiters
-        self._engines: dict[RpcSession, _Engine] = {}
-        self._mapping = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._engines: dict[RpcSession, ConnectedEngine] = {}
+        self._mappings = EngineMappings(core, mapper)
         self._rpc: RpcServer[channel.Request, channel.Reply] = RpcServer(
             socket, channel.Request, self._handle, on_disconnect=self._disconnected
         )
@@ -100,13 +69,11 @@ class ConnectorServer:
         try:
             await self._rpc.__aexit__(None, None, None)
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._mappings.close()
 
     def map_engines(self) -> None:
         """The offload-worker has attached: map what its life does not map yet, in the background."""
-        self._spawn(self._map_all())
+        self._mappings.map_later(self._engines.values())
 
     # --- requests -----------------------------------------------------------------------------------------------------
     async def _handle(self, rpc: RpcSession, request: channel.Request, fds: list[int]) -> channel.Reply:
@@ -118,7 +85,7 @@ class ConnectorServer:
         with deciding():
             return await self._dispatch(engine, request)
 
-    async def _dispatch(self, engine: _Engine, request: channel.Request) -> channel.Reply:
+    async def _dispatch(self, engine: ConnectedEngine, request: channel.Request) -> channel.Reply:
         session, core = engine.session, self._core
         match request:
             case channel.Register():
@@ -136,9 +103,9 @@ class ConnectorServer:
             case channel.CloseLoad():
                 load = LoadId(request.load)
                 core.close_load(session, load)
-                await self._waiters.until(lambda: not core.loads.is_open(load))
+                await self._waiters.until(lambda: session.closed or not core.loads.is_open(session, load))
             case channel.Settle():
-                await self._waiters.until(lambda: engine_writes_settled(core))
+                await self._waiters.until(lambda: session.closed or engine_writes_settled(core))
             case channel.Reset():
                 core.reset(session)
             case channel.Hello():
@@ -166,7 +133,7 @@ class ConnectorServer:
         held = self._core.reserve(session, _request_id(request.request), scope, names, ttl_ms)
         return channel.Reserved(held=held, ttl_ms=ttl_ms)
 
-    def _open_load(self, engine: _Engine, request: channel.OpenLoad) -> channel.Reply:
+    def _open_load(self, engine: ConnectedEngine, request: channel.OpenLoad) -> channel.Reply:
         names = requests.names_in(request.run)
         scope = requests.scope_of(engine.session, request.tenant, self._core.profile.block_tokens)
         blocks, guards = requests.places(engine.session, len(names), request.blocks, request.guards)
@@ -182,7 +149,7 @@ class ConnectorServer:
         )
         return channel.LoadOpened(load=load)
 
-    def _load_finished(self, engine: _Engine, load: LoadId, outcome: LoadOutcome) -> None:
+    def _load_finished(self, engine: ConnectedEngine, load: LoadId, outcome: LoadOutcome) -> None:
         push = channel.LoadFinished(
             load=load,
             status=bytes(outcome.status),
@@ -203,14 +170,14 @@ class ConnectorServer:
         self._replace(request)
         memory, guards = fds
         with deciding():
-            engine = _Engine(rpc, self._core.open_session(request), (memory, guards))
+            engine = ConnectedEngine(rpc, self._core.open_session(request), (memory, guards))
         fds.clear()
         self._engines[rpc] = engine
         try:
-            async with self._mapping:
-                await self._map(engine)
+            await self._mappings.map(engine)
         except UnavailableError as error:
             _log.info("engine memory is mapped later", engine=request.engine, reason=str(error))
+            self._mappings.map_later([engine])
         except BlockyardError:
             self._drop(engine)
             raise
@@ -233,62 +200,19 @@ class ConnectorServer:
                 self._drop(engine)
                 engine.rpc.close(UnknownSessionError("the engine has another connection"))
 
-    async def _map_all(self) -> None:
-        for engine in list(self._engines.values()):
-            try:
-                async with self._mapping:
-                    await self._map(engine)
-            except BlockyardError as error:
-                _log.warning("engine memory cannot be mapped", engine=engine.session.engine, reason=str(error))
-
-    async def _map(self, engine: _Engine) -> None:
-        session = engine.session
-        if session.closed or session.mapping is not None:
-            return
-        message = MapEngine(
-            mapping=session.mapping_number,
-            blocks=session.blocks,
-            block_bytes=session.block_bytes,
-            stride_bytes=session.stride_bytes,
-        )
-        worker_epoch = self._core.recovery.epoch(WorkerRole.OFFLOAD_WORKER)
-        await self._mapper.map_engine(message, engine.fds)
-        if worker_epoch == self._core.recovery.epoch(WorkerRole.OFFLOAD_WORKER):
-            with deciding():
-                self._core.mapped(session)
-
     def _disconnected(self, rpc: RpcSession) -> None:
         engine = self._engines.get(rpc)
         if engine is not None:
             _log.info("engine gone", engine=engine.session.engine, dp_rank=engine.session.dp_rank)
             self._drop(engine)
 
-    def _drop(self, engine: _Engine) -> None:
+    def _drop(self, engine: ConnectedEngine) -> None:
         if self._engines.pop(engine.rpc, None) is None:
             return
         with deciding():
             self._core.close_session(engine.session)
         engine.close()
-        self._spawn(self._unmap(engine.session))
-
-    async def _unmap(self, session: EngineSession) -> None:
-        """The worker answers once no job uses the mapping; a worker that is away forgets it with its life."""
-        async with self._mapping:  # after a mapping that is being made
-            pass
-        try:
-            await self._mapper.unmap_engine(UnmapEngine(mapping=session.mapping_number))
-        except BlockyardError as error:
-            _log.info("engine memory was not unmapped", engine=session.engine, reason=str(error))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_ended)
-
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.result()  # an error here is a bug: it reaches the handler of the event loop
+        self._mappings.unmap(engine)
 
 
 def _request_id(name: str) -> RequestId:

@@ -134,7 +134,7 @@ class EngineSessions:
             blocks=hello.blocks,
             block_bytes=hello.block_bytes,
             stride_bytes=hello.stride_bytes,
-            mapping_number=self._profile.epoch << _MAPPINGS_PER_EPOCH_BITS | self._opened,
+            mapping_number=(self._profile.epoch << _MAPPINGS_PER_EPOCH_BITS) + self._opened,
         )
         self._sessions[session.engine, session.dp_rank] = session
         return session

@@ -7,6 +7,7 @@ Threading: one event loop; one task.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -52,6 +53,7 @@ class EventPublisher:
         self._cursor = EventSeq(0)
         self._counted = 0
         self._wake = asyncio.Event()
+        self._back = asyncio.Event()
         self._retry = Backoff(0.1, 2.0)
         bus.listen(self._bus_changed)
 
@@ -65,6 +67,7 @@ class EventPublisher:
             await self._wake.wait()
             self._wake.clear()
             while (batch := self._outbox.next_batch(self._cursor, WINDOW_MESSAGES)).messages:
+                self._back.clear()
                 if not await self._publish(batch):
                     await self._pause()
             self._count()
@@ -99,13 +102,11 @@ class EventPublisher:
         return True
 
     async def _pause(self) -> None:
+        # Further events are no reason to try again, only time or the bus is.
         self._count()
-        self._wake.clear()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._retry.next_seconds()):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+                await self._back.wait()
 
     def _count(self) -> None:
         overwritten = self._outbox.overwritten
@@ -115,4 +116,5 @@ class EventPublisher:
     def _bus_changed(self, state: BusState) -> None:
         if state is BusState.CONNECTED:
             self._retry.reset()
+            self._back.set()
             self._wake.set()

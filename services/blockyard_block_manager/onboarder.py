@@ -142,9 +142,10 @@ class Onboarder:
             if load.session is session:
                 self.abandon(session, load.load)
 
-    def is_open(self, load: LoadId) -> bool:
-        """Whether a load has not ended."""
-        return load in self._loads
+    def is_open(self, session: EngineSession, load_id: LoadId) -> bool:
+        """Whether a load of this session has not ended."""
+        load = self._loads.get(load_id)
+        return load is not None and load.session is session
 
     # --- progress -----------------------------------------------------------------------------------------------------
     def flush(self) -> None:

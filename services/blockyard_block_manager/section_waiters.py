@@ -15,6 +15,10 @@ class SectionWaiters:
         """Nobody waits."""
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
     def section_ended(self) -> None:
         """Wake those whose condition holds now."""
         still = []

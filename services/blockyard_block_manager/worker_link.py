@@ -30,6 +30,7 @@ from blockyard.core.vocabulary import JobSeq, Tier, WorkerRole
 from blockyard.runtime.backoff import Backoff
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.rpc.client import RpcClient
+from blockyard.runtime.rpc.frame_buffer import close_descriptors
 from blockyard.tiers.header import InventoryRecord, parse_inventory
 from blockyard.wire import worker_channel as channel
 from blockyard.wire.codec import PROTOCOL_VERSION
@@ -150,7 +151,10 @@ class WorkerLink:
             version=PROTOCOL_VERSION, instance=profile.instance, epoch=profile.epoch, arena=self._arena.info
         )
         reply, fds = await rpc.call_with_fds(request, timeout_seconds=ATTACH_SECONDS, fds=self._arena.fds)
-        answer = self._take_arena(reply, fds)
+        try:
+            answer = self._take_arena(reply, fds)
+        finally:
+            close_descriptors(fds)
         with deciding():
             replaced = self._core.worker_attached(self.role, answer)
         self._attached = True
@@ -224,8 +228,12 @@ class WorkerLink:
             self._spawn(self._ask(rpc, channel.Ack(epoch=epoch, seqs=tuple(seqs), settled_below=below)))
 
     def _send_jobs(self, rpc: Rpc) -> None:
-        while (job := self._core.desk.take(self.role)) is not None:
+        while (job := self._next_job()) is not None:
             self._submit(rpc, job)
+
+    def _next_job(self) -> channel.Job | None:
+        with deciding():  # orders whose time is over end here
+            return self._core.desk.take(self.role)
 
     def _send_actions(self, rpc: Rpc) -> None:
         epoch = self._core.profile.epoch

@@ -13,6 +13,7 @@ from tests.unit.block_manager.world import BLOCK_BYTES, MODEL, OW, MakeWorld, Wo
 
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import (
+    DeadlineExceededError,
     IdentityMismatchError,
     LayoutMismatchError,
     PeerClosedError,
@@ -47,10 +48,15 @@ class Mapper:
     mapped: dict[int, FakeEngineMemory] = field(default_factory=dict)
     unmapped: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
     refuse: Exception | None = None
+    slow: set[int] = field(default_factory=set)
+    asked: list[int] = field(default_factory=list)
 
     async def map_engine(self, request: MapEngine, fds: tuple[int, int]) -> None:
+        self.asked.append(request.mapping)
         if self.refuse is not None:
             raise self.refuse
+        if request.mapping in self.slow:
+            await asyncio.Event().wait()
         for fd in fds:
             os.fstat(fd)
         memory = self.mapped.setdefault(request.mapping, FakeEngineMemory.of(request.blocks))
@@ -91,6 +97,7 @@ class Setting:
     world: World
     server: ConnectorServer
     mapper: Mapper
+    waiters: SectionWaiters
     socket: Path
     peers: list[Peer] = field(default_factory=list)
 
@@ -112,7 +119,7 @@ async def setting(make_world: MakeWorld, tmp_path: Path) -> AsyncIterator[Settin
     index = RemoteIndex()
     server = ConnectorServer(tmp_path / "s", world.core, mapper, index, waiters)
     async with server:
-        made = Setting(world, server, mapper, tmp_path / "s")
+        made = Setting(world, server, mapper, waiters, tmp_path / "s")
         yield made
         for peer in made.peers:
             peer.rpc.close()
@@ -185,6 +192,55 @@ async def test_without_a_worker_memory_is_mapped_once_it_is_there(setting: Setti
     setting.server.map_engines()
     await peer.ask(channel.Lookup(run=run_of(RUN)))
     assert session.mapping == session.mapping_number
+
+
+async def test_memory_is_mapped_also_where_the_worker_only_was_slow(setting: Setting) -> None:
+    """It stayed attached, so nothing else would ever ask again."""
+    setting.mapper.refuse = DeadlineExceededError("no reply in time")
+    await (await setting.peer()).hello()
+    session = setting.world.core.sessions.of(EngineId("e"), 0)
+    assert session is not None
+    assert session.mapping is None
+    setting.mapper.refuse = None
+    await asyncio.wait_for(setting.waiters.until(lambda: session.mapping is not None), WAIT_SECONDS)
+
+
+async def test_nobody_waits_for_the_memory_of_another_engine(setting: Setting) -> None:
+    setting.mapper.slow.add((setting.world.core.profile.epoch << 20) + 1)
+    hung = asyncio.create_task((await setting.peer()).hello(engine="hung"))
+    while not setting.mapper.asked:
+        await asyncio.sleep(0)
+    await (await setting.peer()).hello(engine="other")
+    assert not hung.done()
+    hung.cancel()
+    await asyncio.gather(hung, return_exceptions=True)
+
+
+async def test_what_an_engine_waited_for_is_forgotten_when_it_goes(setting: Setting) -> None:
+    peer = await setting.peer()
+    await peer.hello()
+    await peer.ask(fill(setting, RUN))
+    setting.world.settle()
+    await peer.ask(
+        channel.OpenLoad(request="r", run=run_of(RUN), blocks=u32(4, 5, 6, 7), guards=u64(0, 0, 0, 0), ttl_ms=1_000)
+    )
+    setting.world.submit(OW)
+    job = setting.world.workers[OW].start()
+    assert job is not None
+    peer.rpc.close()
+    again = await setting.peer()
+    await again.hello()
+    asking = asyncio.create_task(again.ask(channel.Settle()))
+    while not len(setting.waiters):
+        await asyncio.sleep(0)
+    again.rpc.close()
+    with pytest.raises(PeerClosedError):
+        await asking
+    while len(setting.world.core.sessions):
+        await asyncio.sleep(0)
+    assert len(setting.waiters) == 0
+    setting.world.workers[OW].finish(job)
+    setting.world.settle()
 
 
 async def test_a_second_hello_of_an_engine_replaces_the_first(setting: Setting) -> None:

@@ -24,6 +24,7 @@ class Bus:
 
     outcomes: list[PublishOutcome] = field(default_factory=list)
     away: bool = False
+    attempts: int = 0
     stored: list[OutgoingMessage] = field(default_factory=list)
     tried: asyncio.Event = field(default_factory=asyncio.Event)
     listener: Callable[[BusState], None] = lambda state: None
@@ -32,6 +33,7 @@ class Bus:
         self.listener = listener
 
     async def ensure_stream(self, spec: StreamSpec) -> None:
+        self.attempts += 1
         self.tried.set()
         if self.away:
             raise UnavailableError("away")
@@ -95,6 +97,14 @@ async def test_events_wait_while_the_bus_is_away_and_go_out_when_it_is_back(sett
     setting.bus.away = False
     setting.bus.listener(BusState.CONNECTED)
     assert await setting.published(2) == [1, 2]
+
+
+async def test_a_bus_that_is_away_is_not_tried_at_every_event(setting: Setting) -> None:
+    setting.bus.away = True
+    for _ in range(50):
+        setting.append(1)
+        await asyncio.sleep(0)
+    assert 1 <= setting.bus.attempts <= 3
 
 
 async def test_what_the_ring_dropped_meanwhile_is_a_hole_and_counted(setting: Setting) -> None:

@@ -254,7 +254,7 @@ def test_a_closed_load_frees_its_pins_and_ends_without_a_copy(make_world: MakeWo
     empty_g2(world)
     load = two.load(RUN)
     world.core.close_load(two.session, load)
-    assert not world.core.loads.is_open(load)
+    assert not world.core.loads.is_open(two.session, load)
     world.settle()
     assert two.memory.written == []
     world.at_rest()
@@ -268,10 +268,10 @@ def test_a_load_closed_during_its_copy_ends_when_the_copy_has(make_world: MakeWo
     assert job is not None
     world.core.close_load(two.session, load)
     world.tick()
-    assert world.core.loads.is_open(load)
+    assert world.core.loads.is_open(two.session, load)
     world.workers[OW].finish(job)
     world.deliver(OW)
-    assert not world.core.loads.is_open(load)
+    assert not world.core.loads.is_open(two.session, load)
     world.at_rest()
 
 

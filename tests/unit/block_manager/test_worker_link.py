@@ -84,6 +84,12 @@ async def served(socket: Path, executor: Executor, epoch: int) -> AsyncIterator[
         yield server
 
 
+def open_arenas() -> int:
+    """Descriptors of arenas in this process."""
+    targets = [os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    return sum("memfd:arena" in target for target in targets)
+
+
 @dataclass
 class Setting:
     world: World
@@ -177,6 +183,15 @@ async def test_a_job_under_way_over_a_reconnect_settles_once(setting: Setting) -
         assert len(executor.attaches) == 2
         assert [job.seq for job in executor.jobs[:1]] == [1]
         assert setting.world.counter("dropped_total", reason="unknown_result") == 0
+    os.close(executor.arena_fd)
+
+
+async def test_descriptors_of_an_answer_that_is_refused_are_closed(setting: Setting) -> None:
+    executor = Executor(role=WorkerRole.REMOTE_TIER)
+    async with served(setting.socket, executor, 5):
+        while len(executor.attaches) < 3:
+            await asyncio.sleep(0.001)
+    assert open_arenas() == 1, "the one of the executor"
     os.close(executor.arena_fd)
 
 
