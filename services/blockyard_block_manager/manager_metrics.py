@@ -98,6 +98,7 @@ class ManagerMetrics:
         for state, count in counts.items():
             self._metrics.blocks.labels(pool.tier.label, state.label).set(count)
         self._metrics.capacity_blocks.labels(pool.tier.label).set(pool.capacity)
+        self._metrics.leaked_blocks.labels(pool.tier.label).set(pool.leaked_blocks)
 
     def engine_blocks(self, count: int) -> None:
         """Registered blocks of all engines now."""

@@ -37,11 +37,6 @@ class OutboxBatch:
     messages: tuple[OutboxMessage, ...]
     missed: int
 
-    @property
-    def last_seq(self) -> EventSeq | None:
-        """Number of the last message; None where the batch is empty."""
-        return self.messages[-1].seq if self.messages else None
-
 
 class Outbox:
     """Numbered events of one epoch.

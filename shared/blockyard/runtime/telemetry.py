@@ -63,6 +63,9 @@ class Metrics:
     def _tier_metrics(self) -> None:
         self.blocks = self._gauge("blocks", "Blocks per tier and state.", "tier", "state")
         self.capacity_blocks = self._gauge("capacity_blocks", "Blocks a tier has room for.", "tier")
+        self.leaked_blocks = self._gauge(
+            "leaked_blocks", "Blocks whose handle was dropped without an end, since start: a bug.", "tier"
+        )
         self.evicted_blocks = self._counter("evicted_blocks", "Blocks evicted to make room.", "tier")
         self.checksum_checks = self._counter("checksum_checks", "Blocks whose bytes were compared.", "tier")
         self.checksum_failures = self._counter("checksum_failures", "Blocks whose bytes were damaged.", "tier")
