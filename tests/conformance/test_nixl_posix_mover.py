@@ -6,10 +6,8 @@ from blockyard.core.errors import TransferError
 from blockyard.testing.mover_conformance import MoverConformance
 from blockyard.tiers.arena import Arena
 from blockyard.tiers.base import Mover
-
-pytest.importorskip("nixl_cu12")
-from blockyard.tiers.nixl.posix_agent import PosixQueue  # noqa: E402 - only where the SDK is installed
-from blockyard.tiers.nixl.posix_mover import PosixMover  # noqa: E402
+from blockyard.tiers.nixl.posix_agent import PosixQueue
+from blockyard.tiers.nixl.posix_mover import PosixMover
 
 
 class _OnQueue(MoverConformance):

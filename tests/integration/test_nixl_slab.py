@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from blockyard.core.vocabulary import Epoch, ItemStatus
 from blockyard.testing.byte_patterns import pattern
@@ -18,10 +17,8 @@ from blockyard.tiers.base import MoveOutcome, MoverPreference, SlabRegion
 from blockyard.tiers.checksum import payload_checksum
 from blockyard.tiers.g3_slab.slab import Slab
 from blockyard.tiers.g3_slab.slab_file import PosixSlabFile
+from blockyard.tiers.nixl.posix_mover import PosixMover
 from blockyard.tiers.open_mover import open_mover
-
-pytest.importorskip("nixl_cu12")
-from blockyard.tiers.nixl.posix_mover import PosixMover  # noqa: E402 - only where the SDK is installed
 
 BLOCKS, PAYLOAD = 96, 65_536
 

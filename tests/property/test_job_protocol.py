@@ -6,6 +6,7 @@ answer to attach unless it was named there, every job settles once, and memory s
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -119,7 +120,7 @@ class Worker:
         if manager.table.epoch < (self.world.oracle.answered_epoch):
             return  # the session of a superseded life gets no answer
         for job, phase in states:
-            self.world.channel.carry(lambda job=job, phase=phase: manager.on_state(job.seq, phase))  # type: ignore[misc]
+            self.world.channel.carry(partial(manager.on_state, job.seq, phase))
 
     def ack(self, epoch: Epoch, seqs: list[JobSeq], settled_below: int) -> None:
         try:
@@ -164,7 +165,7 @@ class Worker:
     def push(self, *, everything: bool = False) -> None:
         manager, epoch = self.world.manager, self.ledger.worker_epoch
         for outcome in self.ledger.results_due(self.world.time.now, everything=everything):
-            self.world.channel.carry(lambda outcome=outcome: manager.on_result(outcome, epoch))  # type: ignore[misc]
+            self.world.channel.carry(partial(manager.on_result, outcome, epoch))
 
     def tick(self) -> None:
         self.push()
@@ -297,7 +298,7 @@ class Manager:
             if action.verb is JobVerb.RESEND:
                 self.send(action.seq)
             else:
-                self.world.channel.carry(lambda action=action: worker.ask(self, action.verb, action.seq))  # type: ignore[misc]
+                self.world.channel.carry(partial(worker.ask, self, action.verb, action.seq))
 
 
 class World:

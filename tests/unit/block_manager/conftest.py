@@ -1,6 +1,7 @@
 """Worlds for tests: made by ``make_world``, their handles given back at the end."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from tests.unit.block_manager.world import World
@@ -11,8 +12,8 @@ def make_world() -> Iterator[Callable[..., World]]:
     """Maker of worlds with the parameters of ``World``."""
     made: list[World] = []
 
-    def make(**parameters: object) -> World:
-        made.append(World(**parameters))  # type: ignore[arg-type]
+    def make(**parameters: Any) -> World:
+        made.append(World(**parameters))
         return made[-1]
 
     yield make

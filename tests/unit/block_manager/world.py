@@ -6,7 +6,8 @@ steps. ``check`` holds what must be true whenever the world rests.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from blockyard.core.block_name import BlockName, names_of
 from blockyard.core.chain_run import ChainRun
@@ -125,9 +126,7 @@ class Engine:
 class World:
     """A node and what is around it."""
 
-    def __init__(
-        self, *, g2: int = 16, g3: int = 32, g4: bool = True, profile: dict[str, object] | None = None
-    ) -> None:
+    def __init__(self, *, g2: int = 16, g3: int = 32, g4: bool = True, profile: dict[str, Any] | None = None) -> None:
         self.clock = FakeClock()
         geometry = PackGeometry(BLOCK_BYTES, 4 * (BLOCK_BYTES + 256))
         self.store = FakeStore(geometry)
@@ -168,14 +167,14 @@ class World:
         self.connected.clear()
         self.engines.clear()
         self.outcomes.clear()
-        profile = NodeProfile(
+        plain = NodeProfile(
             instance=NodeName("node"),
             epoch=Epoch(self.epochs),
             block_bytes=BLOCK_BYTES,
             block_tokens=BLOCK_TOKENS,
             g4_enabled=self._g4,
-            **self._overrides,  # type: ignore[arg-type]
         )
+        profile = replace(plain, **self._overrides)
         self.index = FakeIndex(self)
         self.metrics = Metrics("test")
         self.outbox = Outbox("node", profile.epoch, 1 << 24, encode_event)

@@ -41,8 +41,10 @@ def ticket(
     )
 
 
-def run(ledger: JobLedger[str], seq: int, **facts: JobKind | Lane | int) -> JobId:
-    one = ticket(seq, **facts)  # type: ignore[arg-type]
+def run(
+    ledger: JobLedger[str], seq: int, *, kind: JobKind = JobKind.G3_G2, items: int = 1, ttl_ms: int = 1_000
+) -> JobId:
+    one = ticket(seq, kind=kind, items=items, ttl_ms=ttl_ms)
     assert ledger.submit(one, 1) is Admission.QUEUED
     started = ledger.start()
     assert started is one

@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-pytest.importorskip("nixl_cu12")
-
-from blockyard.core.errors import TransferError  # noqa: E402 - only where the SDK is installed
-from blockyard.testing.slab_files import FileCall, MemorySlabFile  # noqa: E402
-from blockyard.tiers.arena import PAGE_BYTES, Arena  # noqa: E402
-from blockyard.tiers.base import MoveOutcome, SlabRegion, SlotArray  # noqa: E402
-from blockyard.tiers.block_moves import Direction  # noqa: E402
-from blockyard.tiers.nixl.owner_loop import Move, OwnerLoop  # noqa: E402
-from blockyard.tiers.nixl.posix_agent import PosixTransfer, TransferState  # noqa: E402
+from blockyard.core.errors import TransferError
+from blockyard.testing.slab_files import FileCall, MemorySlabFile
+from blockyard.tiers.arena import PAGE_BYTES, Arena
+from blockyard.tiers.base import MoveOutcome, SlabRegion, SlotArray
+from blockyard.tiers.block_moves import Direction
+from blockyard.tiers.nixl.owner_loop import Move, OwnerLoop
+from blockyard.tiers.nixl.posix_agent import PosixTransfer, TransferState
 
 SLOTS = 600
 DONE, IO_ERROR = MoveOutcome.DONE, MoveOutcome.IO_ERROR

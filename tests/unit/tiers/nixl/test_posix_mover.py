@@ -7,16 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("nixl_cu12")
-
-from blockyard.core.errors import TransferError  # noqa: E402 - only where the SDK is installed
-from blockyard.testing.slab_files import MemorySlabFile  # noqa: E402
-from blockyard.tiers.arena import PAGE_BYTES, Arena  # noqa: E402
-from blockyard.tiers.base import MoverPreference, SlabRegion  # noqa: E402
-from blockyard.tiers.nixl.owner_loop import OwnerLoop  # noqa: E402
-from blockyard.tiers.nixl.posix_agent import PosixQueue  # noqa: E402
-from blockyard.tiers.nixl.posix_mover import PosixMover  # noqa: E402
-from blockyard.tiers.open_mover import open_mover  # noqa: E402
+from blockyard.core.errors import TransferError
+from blockyard.testing.slab_files import MemorySlabFile
+from blockyard.tiers.arena import PAGE_BYTES, Arena
+from blockyard.tiers.base import MoverPreference, SlabRegion
+from blockyard.tiers.nixl.owner_loop import OwnerLoop
+from blockyard.tiers.nixl.posix_agent import PosixQueue
+from blockyard.tiers.nixl.posix_mover import PosixMover
+from blockyard.tiers.open_mover import open_mover
 
 REGION = SlabRegion(MemorySlabFile(4 * PAGE_BYTES), 0, PAGE_BYTES, 4)
 FIRST = np.array([0], np.int32)
