@@ -5,8 +5,10 @@ decision means that our own state is not what we think. A restart rebuilds it fr
 Threading: no state.
 """
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from blockyard.core.errors import KernelError
 
@@ -22,3 +24,12 @@ def deciding() -> Iterator[None]:
         yield
     except KernelError as error:
         raise DecisionError(str(error)) from error
+
+
+def end_service(error: DecisionError) -> None:
+    """End the service from within a task of a library, which would only log what leaves it."""
+    asyncio.get_running_loop().call_soon(_fail, error)
+
+
+def _fail(error: DecisionError) -> NoReturn:
+    raise error

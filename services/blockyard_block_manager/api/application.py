@@ -23,6 +23,7 @@ def make_application(ports: ApiPorts) -> ASGIApp:
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
+        redirect_slashes=False,
     )
     app.include_router(make_router(ports))
     problems.install(app)

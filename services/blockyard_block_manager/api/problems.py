@@ -1,6 +1,7 @@
 """Errors of the API as ``application/problem+json`` (RFC 9457): every one of them, framework errors included.
 
 The problem type is ``urn:blockyard:problem:<code>`` with the stable code of the typed error; its fields are members.
+An error that nobody expects is answered too, and logged by the server; a broken decision ends the service as well.
 Threading: no state.
 """
 
@@ -14,13 +15,17 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from blockyard.core.errors import (
+    BlockNotFoundError,
     BlockyardError,
+    FencedError,
     FrameTooLargeError,
     RequestError,
+    RevisionConflictError,
     TooManyKeysError,
     UnavailableError,
     UnsupportedOperationError,
 )
+from blockyard_block_manager.decisions import DecisionError, end_service
 
 PROBLEM_JSON: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:blockyard:problem:"
@@ -28,23 +33,33 @@ _RESERVED: Final = frozenset({"type", "title", "status", "detail", "instance", "
 _STATUS: Final[tuple[tuple[type[BlockyardError], HTTPStatus], ...]] = (
     (TooManyKeysError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (FrameTooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (BlockNotFoundError, HTTPStatus.NOT_FOUND),
     (UnsupportedOperationError, HTTPStatus.CONFLICT),
+    (RevisionConflictError, HTTPStatus.CONFLICT),
+    (FencedError, HTTPStatus.CONFLICT),
     (RequestError, HTTPStatus.BAD_REQUEST),
     (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 _RETRY_SECONDS: Final = "1"
+_MOST_NAMED: Final = 16
+"""Wrong fields that an answer names; a body may have thousands."""
 
 
 def problem(
-    status: int, code: str, title: str, detail: str = "", members: Mapping[str, object] | None = None
+    status: int,
+    code: str,
+    title: str,
+    detail: str = "",
+    members: Mapping[str, object] | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     """One problem as a response."""
     body: dict[str, object] = {"type": TYPE_PREFIX + code, "title": title, "status": status}
     if detail:
         body["detail"] = detail
     body.update({name: value for name, value in (members or {}).items() if name not in body})
-    headers = {"Retry-After": _RETRY_SECONDS} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
-    return JSONResponse(body, status_code=status, media_type=PROBLEM_JSON, headers=headers)
+    further = {"Retry-After": _RETRY_SECONDS} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    return JSONResponse(body, status_code=status, media_type=PROBLEM_JSON, headers={**further, **(headers or {})})
 
 
 def install(app: FastAPI) -> None:
@@ -52,6 +67,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(BlockyardError, _typed)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
 
 
 async def _typed(request: Request, error: Exception) -> JSONResponse:
@@ -66,8 +82,16 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, RequestValidationError):
         raise error
     wrong = [
-        {"field": ".".join(str(part) for part in item["loc"]), "reason": str(item["msg"])} for item in error.errors()
+        {"field": ".".join(str(part) for part in item["loc"]), "reason": str(item["msg"])}
+        for item in error.errors()[:_MOST_NAMED]
     ]
+    if wrong and wrong[0]["field"] == "body" and not _says_json(request):
+        return problem(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "unsupported-media-type",
+            "The body is not said to be JSON",
+            "Send the body as content-type application/json.",
+        )
     return problem(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "invalid-request",
@@ -77,8 +101,19 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     )
 
 
+def _says_json(request: Request) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
+
+
 async def _http(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, HTTPException):
         raise error
     phrase = HTTPStatus(error.status_code).phrase
-    return problem(error.status_code, phrase.lower().replace(" ", "-"), phrase)
+    return problem(error.status_code, phrase.lower().replace(" ", "-"), phrase, headers=error.headers)
+
+
+async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, DecisionError):
+        end_service(error)
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, BlockyardError.code, BlockyardError.title, BlockyardError.remedy)

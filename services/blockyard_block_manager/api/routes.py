@@ -12,14 +12,14 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from blockyard.core.block_name import names_of
-from blockyard.core.chain_run import ChainRun
-from blockyard.core.errors import RequestError, UnavailableError
+from blockyard.core.errors import UnavailableError
 from blockyard.core.events import BlockScope
-from blockyard.core.vocabulary import Availability, ContentKey, IdentityDigest, TenantDigest, Tier
+from blockyard.core.vocabulary import Availability, IdentityDigest, TenantDigest, Tier
+from blockyard.wire.connector_channel import Run
 from blockyard_block_manager.api import schemas
 from blockyard_block_manager.api.ports import ApiPorts
 from blockyard_block_manager.api.problems import PROBLEM_JSON
+from blockyard_block_manager.connector_requests import names_in
 from blockyard_block_manager.decisions import deciding
 from blockyard_block_manager.lookups import look_up
 from blockyard_block_manager.node_views import engine_views, node_view, tier_views
@@ -78,10 +78,7 @@ def make_router(ports: ApiPorts) -> APIRouter:
 
 async def _lookup(ports: ApiPorts, request: schemas.LookupRequest) -> schemas.LookupReply:
     digests = b"".join(bytes.fromhex(digest) for digest in request.digests)
-    run = ChainRun(digests, request.first_position, ContentKey(bytes.fromhex(request.parent)))
-    names = names_of(run)
-    if len({name.key for name in names}) != len(names):
-        raise RequestError("a run names no block twice", field="digests")
+    names = names_in(Run(digests=digests, first_position=request.first_position, parent=bytes.fromhex(request.parent)))
     scope = BlockScope(
         IdentityDigest(bytes.fromhex(request.identity)),
         TenantDigest(bytes.fromhex(request.tenant)),

@@ -5,7 +5,7 @@ Threading: values.
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from blockyard.wire.codec import MAX_KEYS_PER_CALL
 
@@ -111,7 +111,10 @@ class LookupRequest(_Body):
     model_config = ConfigDict(strict=True)
 
     identity: Digest = Field(description="Digest of the model identity.")
-    digests: list[Digest] = Field(max_length=MAX_KEYS_PER_CALL, description="Chain digests in order.")
+    # Thousands of wrong digests would take the event loop longer than any right request.
+    digests: Annotated[list[Digest], FailFast()] = Field(
+        max_length=MAX_KEYS_PER_CALL, description="Chain digests in order."
+    )
     first_position: int = Field(default=0, ge=0, le=2**32 - 1)
     parent: Key = Field(default="0" * 32, description="Content key of the block before the first.")
     tenant: Key = Field(default="0" * 32, description="Digest of the tenant.")

@@ -4,7 +4,8 @@
 lists every check by name, and answers 200 only if the service has started and all checks hold. Other paths belong to
 the mounted application, if any.
 Invariants: the address file exists only while requests are answered (after a kill: until the next start); a port in use
-is a start error, never a retry.
+is a start error, never a retry; a connection on which no request comes together in time is closed, so that slow clients
+cannot take all descriptors.
 Threading: one event loop, no other thread.
 """
 
@@ -18,6 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from blockyard.core.errors import StartupError
 from blockyard.runtime.node_folder import ServiceFolder
@@ -31,6 +33,8 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _BACKLOG: Final = 128
 _GRACE_SECONDS: Final = 2
+HEAD_SECONDS: Final = 10.0
+"""Time for the head of a request; the mounted application bounds that of the body."""
 _JSON: Final = "application/json"
 
 
@@ -111,8 +115,8 @@ class ServiceHttp:
             log_config=None,
             access_log=False,
             lifespan="off",
-            # Not what happens to be installed beside it: one parser everywhere, the one that the tests have met.
-            http="h11",
+            # On h11, not on what happens to be installed beside it: one parser everywhere, the one the tests have met.
+            http=_Protocol,
             ws="none",
             server_header=False,
             timeout_graceful_shutdown=_GRACE_SECONDS,
@@ -141,7 +145,8 @@ class ServiceHttp:
 
     def _bind(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        # Named as TCP, because the event loop sends small parts of answers without delay only then.
+        listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC, socket.IPPROTO_TCP)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((self._host, self._port))
@@ -154,6 +159,35 @@ class ServiceHttp:
         shown = f"[{self._host}]" if family == socket.AF_INET6 else self._host
         self.url = f"http://{shown}:{listener.getsockname()[1]}"
         return listener
+
+
+class _Protocol(H11Protocol):
+    """Closes its connection where the head of a request does not arrive."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_watching()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_watching()
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _stop_watching(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
 
 class _Server(uvicorn.Server):

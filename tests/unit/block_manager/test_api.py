@@ -1,22 +1,35 @@
 """REST API over the application in process: answers, problems, limits."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 import pytest
 from tests.unit.block_manager.world import MODEL, OW, MakeWorld, World
 
-from blockyard.core.errors import UnavailableError
+from blockyard.core.errors import (
+    BlockNotFoundError,
+    BlockStateError,
+    BlockyardError,
+    DeadlineExceededError,
+    FencedError,
+    RevisionConflictError,
+    StorageError,
+    TooManyKeysError,
+    UnavailableError,
+)
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import Availability, Tier
 from blockyard.testing.blocks import chain
 from blockyard.wire.events import InstanceRecord
 from blockyard.wire.worker_channel import Find, Found
 from blockyard_block_manager.api.application import make_application
-from blockyard_block_manager.api.limits import MAX_BODY_BYTES
+from blockyard_block_manager.api.limits import MAX_BODY_BYTES, BodyLimit
 from blockyard_block_manager.api.ports import ApiPorts
+from blockyard_block_manager.decisions import DecisionError
 from blockyard_block_manager.remote_index import RemoteIndex
 
 RUN = chain("a", 4)
@@ -211,9 +224,30 @@ async def test_columns_that_are_no_run_are_refused(api: Api, changes: dict[str, 
     await api.problem(api.http.post("/v1/lookup", json=body), 400, "bad-request")
 
 
+async def test_of_many_wrong_digests_one_is_named(api: Api) -> None:
+    body = {"identity": IDENTITY, "digests": ["z"] * 4_096}
+    problem = await api.problem(api.http.post("/v1/lookup", json=body), 422, "invalid-request")
+    assert [error["field"] for error in problem["errors"]] == ["body.digests.0"]  # type: ignore[attr-defined]
+
+
+async def test_of_many_wrong_fields_some_are_named(api: Api) -> None:
+    body = {f"surprise-{number}": 1 for number in range(1_000)}
+    problem = await api.problem(api.http.post("/v1/lookup", json=body), 422, "invalid-request")
+    assert len(problem["errors"]) == 16  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/xml", "application/x-www-form-urlencoded", ""])
+async def test_a_body_that_is_not_said_to_be_json_is_refused_as_such(api: Api, kind: str) -> None:
+    content = json.dumps({"identity": IDENTITY, "digests": DIGESTS})
+    sent = api.http.post("/v1/lookup", content=content, headers={"content-type": kind})
+    await api.problem(sent, 415, "unsupported-media-type")
+
+
 async def test_unknown_pages_methods_and_tiers_are_problems(api: Api) -> None:
     await api.problem(api.http.get("/v1/nothing"), 404, "not-found")
+    await api.problem(api.http.get("/v1/tiers/"), 404, "not-found")
     await api.problem(api.http.get("/v1/lookup"), 405, "method-not-allowed")
+    assert (await api.http.get("/v1/lookup")).headers["allow"] == "POST"
     await api.problem(api.http.post("/v1/tiers/g9:clear"), 422, "invalid-request")
 
 
@@ -231,6 +265,64 @@ async def test_a_body_beyond_the_limit_is_refused_however_it_is_announced(api: A
 
     await api.problem(api.http.post("/v1/lookup", content=b" " * (MAX_BODY_BYTES + 1)), 413, "body-too-large")
     await api.problem(api.http.post("/v1/lookup", content=chunks()), 413, "body-too-large")
+
+
+async def test_a_body_that_does_not_arrive_is_given_up(api: Api) -> None:
+    async def stalled() -> dict[str, object]:
+        await asyncio.Event().wait()
+        return {}
+
+    sent: list[MutableMapping[str, object]] = []
+
+    async def send(message: MutableMapping[str, object]) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/lookup", "headers": []}
+    await BodyLimit(api.http, seconds=0.01)(scope, stalled, send)  # type: ignore[arg-type]
+    assert sent[0]["status"] == 408
+    assert (b"connection", b"close") in sent[0]["headers"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (BlockNotFoundError(), 404),
+        (RevisionConflictError(), 409),
+        (FencedError(), 409),
+        (TooManyKeysError(), 413),
+        (DeadlineExceededError(), 503),
+        (StorageError(), 500),
+    ],
+)
+async def test_every_error_of_ours_has_its_status(api: Api, error: BlockyardError, status: int) -> None:
+    api.world.core.clear = raising(error)  # type: ignore[method-assign]
+    await api.problem(api.http.post("/v1/tiers/g2:clear"), status, error.code)
+
+
+async def test_a_broken_decision_ends_the_service_and_is_answered(api: Api) -> None:
+    """The server would only log it, and the node go on with tables that are not what they say."""
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, facts: failures.append(facts))
+    api.world.core.clear = raising(BlockStateError("broken"))  # type: ignore[method-assign]
+    transport = httpx.ASGITransport(
+        app=make_application(ApiPorts(core=api.world.core, index=api.index, list_instances=nobody)),
+        raise_app_exceptions=False,
+    )
+    async with httpx.AsyncClient(transport=transport, base_url="http://node") as http:
+        body = await api.problem(http.post("/v1/tiers/g2:clear"), 500, "internal")
+    assert "broken" not in str(body)
+    await asyncio.sleep(0)
+    (facts,) = failures
+    assert isinstance(facts, dict)
+    assert isinstance(facts["exception"], DecisionError)
+    assert "handle" in facts, "the supervisor ends the service for these"
+
+
+def raising(error: BlockyardError) -> Callable[..., Any]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
 
 
 async def test_documentation_needs_nothing_from_elsewhere(api: Api) -> None:

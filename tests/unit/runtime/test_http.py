@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -108,6 +109,45 @@ async def test_without_an_application_other_paths_are_a_problem(health: Health) 
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["status"] == 404
+
+
+async def test_answers_are_not_held_back_until_the_client_confirms_their_head(client: httpx.AsyncClient) -> None:
+    """Head and body of an answer go out one after the other; a delayed confirmation takes 40 ms."""
+    began = time.monotonic()
+    for _ in range(25):
+        await client.get("/livez")
+    assert time.monotonic() - began < 25 * 0.03
+
+
+@pytest.mark.parametrize(("earlier", "sent"), [(0, b""), (0, b"GET /li"), (1, b"GET /li")])
+async def test_a_connection_whose_request_never_comes_together_is_closed(
+    client: httpx.AsyncClient, earlier: int, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("blockyard.runtime.http.HEAD_SECONDS", 0.05)
+    reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+    for _ in range(earlier):
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+        await reader.readuntil(b'{"live": true}')
+    writer.write(sent)
+    assert await asyncio.wait_for(reader.read(), 10.0) == b""
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_an_answer_may_take_longer_than_the_head_of_its_request(
+    health: Health, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("blockyard.runtime.http.HEAD_SECONDS", 0.02)
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(0.1)
+        await mounted(scope, receive, send)
+
+    async with (
+        ServiceHttp("127.0.0.1", 0, health, Metrics("test"), slow) as server,
+        httpx.AsyncClient(base_url=server.url) as client,
+    ):
+        assert (await client.get("/v1/slow")).text == "GET /v1/slow"
 
 
 async def test_the_address_file_is_there_exactly_while_the_server_answers(
