@@ -130,11 +130,6 @@ class PinTable:
             ended.append(owner)
         return tuple(ended)
 
-    @property
-    def next_deadline(self) -> float:
-        """When ``expire`` may next have something to do; ``NO_DEADLINE`` if never."""
-        return self._deadlines[0][0] if self._deadlines else NO_DEADLINE
-
     def close(self) -> None:
         """End all pins. Idempotent."""
         for owner in list(self._rows):

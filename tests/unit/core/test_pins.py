@@ -1,6 +1,6 @@
 """Pins end exactly once: by release, by deadline, or with their table."""
 
-from blockyard.core.pins import NO_DEADLINE, PinKind, PinOwner, PinTable
+from blockyard.core.pins import PinKind, PinOwner, PinTable
 from blockyard.testing.blocks import chain, hold, make_pool
 
 LEASE = PinOwner(PinKind.LEASE, "session 1 request 1")
@@ -26,13 +26,12 @@ def test_pins_end_at_their_deadline() -> None:
     pins.add(LEASE, hold(pool, chain("a", 2)), deadline=5.0)
     pins.add(LEASE, hold(pool, chain("b", 1)), deadline=6.0)
     pins.add(JOB, hold(pool, chain("c", 1)))
-    assert pins.next_deadline == 5.0
     assert pins.expire(4.9) == ()
     assert pins.expire(5.0) == (LEASE,)
     assert pool.held == 2
     assert pins.expire(9.0) == (LEASE,)
     assert (pins.count, pool.held) == (1, 1)
-    assert pins.next_deadline == NO_DEADLINE
+    assert pins.expire(1e9) == ()
     pins.close()
     assert pool.held == 0
 
