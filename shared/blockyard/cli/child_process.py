@@ -23,6 +23,7 @@ from blockyard.core.errors import ServerStartError, UnsupportedOperationError
 _PR_SET_PDEATHSIG: Final = 1
 # Loaded before any fork: a child may not import or allocate much between fork and exec.
 _LIBC: Final = ctypes.CDLL(None)
+_PRIVATE_UMASK: Final = 0o077
 _LOG_TAIL_BYTES: Final = 4_096
 DEFAULT_GRACE_SECONDS: Final = 10.0
 
@@ -67,6 +68,8 @@ class ChildProcess:
                     cwd=spec.folder,
                     env=child_environment(os.environ, spec.environment),
                     start_new_session=True,
+                    # What a server makes in a shared folder, sockets above all, is for this user only.
+                    umask=_PRIVATE_UMASK,
                     preexec_fn=_die_with_parent(os.getpid()),
                 )
             except OSError as error:

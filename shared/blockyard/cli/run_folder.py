@@ -8,10 +8,10 @@ Threading: one owner, the main thread (it starts the janitor).
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
+import unicodedata
 from pathlib import Path
 from typing import Final, Self
 
@@ -19,6 +19,7 @@ from blockyard.cli import janitor
 from blockyard.core.errors import ConfigurationError
 
 _PREFIX: Final = "blockyard-"
+_UNFIT: Final = ("Cc", "Cs")
 _JANITOR_SECONDS: Final = 10.0
 _STAT_BLOCK_BYTES: Final = 512
 _MAX_PARENT_BYTES: Final = 45
@@ -40,7 +41,8 @@ class RunFolder:
         """
         self.path = _fresh_folder(parent)
         self.keep = keep
-        self._outside: list[Path] = []
+        self._data: list[Path] = []
+        self._strays: list[Path] = []
         self._janitor = subprocess.Popen(
             (sys.executable, "-I", "-S", janitor.__file__), stdin=subprocess.PIPE, start_new_session=True
         )
@@ -62,11 +64,17 @@ class RunFolder:
         return folder
 
     def add_outside(self, *paths: Path) -> None:
-        """Remove these too at the end: files that a server insists to make elsewhere."""
+        """Remove these too at the end, unless everything is kept: data of the run that lies elsewhere."""
         for path in paths:
-            if path not in self._outside:
-                self._outside.append(path)
-                self._tell(b"remove " + os.fsencode(path))
+            self._data.append(path)
+            self._tell(b"remove " + os.fsencode(path))
+
+    def add_stray(self, *paths: Path) -> None:
+        """Remove these at the end in any case: what a server insists to make in a place for everybody."""
+        for path in paths:
+            if path not in self._strays:
+                self._strays.append(path)
+                self._tell(b"stray " + os.fsencode(path))
 
     def disk_bytes(self) -> int:
         """Disk that it takes now."""
@@ -79,14 +87,10 @@ class RunFolder:
         return total
 
     def close(self) -> None:
-        """Remove everything (unless kept). Call when no process of the run is left."""
-        if self._janitor.stdin is not None and not self.keep:
-            for path in self._outside:
-                if path.is_dir():
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    path.unlink(missing_ok=True)
+        """Remove everything (strays only, when kept). Call when no process of the run is left."""
         if self._janitor.stdin is not None:
+            for path in self._strays if self.keep else (*self._strays, *self._data):
+                janitor.remove(str(path))
             # A dead janitor cannot read on; what it would have done is done above.
             with contextlib.suppress(BrokenPipeError):
                 self._janitor.stdin.close()
@@ -122,4 +126,11 @@ def _fresh_folder(parent: Path | None) -> Path:
 
 def _short_parent() -> Path:
     usual = tempfile.gettempdir()
+    # Names with line breaks or bytes that are no text can neither be shown nor passed on in settings.
+    if any(unicodedata.category(character) in _UNFIT for character in usual):
+        raise ConfigurationError(
+            "the name of the folder for temporary files has control characters or is not UTF-8",
+            key="TMPDIR",
+            folder=ascii(usual),
+        )
     return Path(usual) if len(os.fsencode(usual)) <= _MAX_PARENT_BYTES else Path("/tmp")

@@ -1,5 +1,6 @@
 """The folder of a run is private, and gone after it in every way a run can end."""
 
+import socket
 import stat
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from blockyard.cli import janitor
 from blockyard.cli.run_folder import RunFolder
 from blockyard.core.errors import ConfigurationError
 
@@ -93,3 +95,42 @@ def test_everything_is_removed_when_the_run_is_killed(tmp_path: Path) -> None:
         assert path.exists()
         run.kill()
     wait_until_gone(path, stray)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\x1bb", "a\udcffb"])
+def test_a_name_that_cannot_be_shown_is_refused_and_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", f"/tmp/{name}")
+    with pytest.raises(ConfigurationError, match="TMPDIR") as caught:
+        RunFolder()
+    assert str(caught.value).isprintable()
+
+
+def test_strays_are_removed_from_a_kept_run_that_is_killed(tmp_path: Path) -> None:
+    stray = tmp_path / "stray.sock"
+    stray.touch()
+    script = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from blockyard.cli.run_folder import RunFolder\n"
+        "folder = RunFolder(Path(sys.argv[1]), keep=True)\n"
+        "folder.add_stray(Path(sys.argv[1]) / 'stray.sock')\n"
+        "print(folder.path, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        path = Path(run.stdout.readline().strip())
+        run.kill()
+    wait_until_gone(stray)
+    assert path.exists()
+
+
+def test_a_socket_that_another_run_serves_by_now_is_left_alone(tmp_path: Path) -> None:
+    stray = tmp_path / "stray.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(stray))
+        listener.listen()
+        assert not janitor.remove(str(stray))
+        assert stray.exists()
+    assert janitor.remove(str(stray))
+    assert not stray.exists()

