@@ -25,12 +25,14 @@ from typing import Any, Final
 
 from blockyard.core.clock import Clock, SystemClock
 from blockyard.core.errors import BlockyardError, FencedError, StartupError
+from blockyard.runtime import task_end
 from blockyard.runtime.http import AsgiApp, Health, ServiceHttp
 from blockyard.runtime.logs import configure_logs, get_logger
 from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
 from blockyard.runtime.process_life import ProcessLife
 from blockyard.runtime.rpc.unix_socket import check_path
 from blockyard.runtime.settings import NodeSettings, load_settings, shield_environment
+from blockyard.runtime.task_end import end_tasks
 from blockyard.runtime.telemetry import Metrics
 
 EXIT_STOPPED: Final = 0
@@ -70,10 +72,9 @@ class ServiceContext:
         """HTTP side of this service; use as ``async with context.serve_http(port):``."""
         return ServiceHttp(self.settings.http.host, port, self.health, self.metrics, app, folder=self.folder)
 
-    def cancel_background(self) -> None:
+    async def end_background(self) -> None:
         """End everything started by ``start``."""
-        for task in self._background:
-            task.cancel()
+        await end_tasks(*self._background)
 
 
 Main = Callable[[ServiceContext], Awaitable[None]]
@@ -156,8 +157,13 @@ async def _supervise(
                 _group=group,
             )
             _log.info("starting", epoch=life.epoch, folder=str(context.folder.path))
-            await _Watch(context, group.create_task(_run(main, context), name="main")).wait()
-            context.cancel_background()
+            work = group.create_task(_run(main, context), name="main")
+            try:
+                await _Watch(context, work).wait()
+            finally:
+                # The group alone would ask each of them once, and wait for ever for one that missed it.
+                await end_tasks(work)
+                await context.end_background()
     except ExceptionGroup as errors:
         cause = _first(errors)
         if isinstance(cause, StartupError | FencedError):
@@ -177,7 +183,7 @@ class _Watch:
         self._context = context
         self._work = work
         self._failure: Exception | None = None
-        self._grace: asyncio.TimerHandle | None = None
+        self._ending: asyncio.TimerHandle | None = None
 
     async def wait(self) -> None:
         loop = asyncio.get_running_loop()
@@ -189,8 +195,7 @@ class _Watch:
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
-            if self._grace is not None:
-                self._grace.cancel()
+            self._forget_end()
         if self._failure is not None:
             raise self._failure
         if self._work.cancelled():
@@ -198,11 +203,20 @@ class _Watch:
 
     def _signalled(self) -> None:
         if self._context.stop.is_set():
-            self._work.cancel()
+            self._end()
             return
         _log.info("stopping")
         self._context.stop.set()
-        self._grace = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._work.cancel)
+        self._ending = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._end)
+
+    def _end(self) -> None:
+        self._forget_end()
+        self._work.cancel()
+        self._ending = asyncio.get_running_loop().call_later(task_end.AGAIN_SECONDS, self._end)
+
+    def _forget_end(self) -> None:
+        if self._ending is not None:
+            self._ending.cancel()
 
     def _loop_error(self, _: asyncio.AbstractEventLoop, facts: dict[str, Any]) -> None:
         error = facts.get("exception")
@@ -212,7 +226,7 @@ class _Watch:
         # transports are its own affair: it reports them to us by other means.
         if "handle" in facts and isinstance(error, Exception) and self._failure is None:
             self._failure = error
-            self._work.cancel()
+            self._end()
 
 
 async def _run(main: Main, context: ServiceContext) -> None:

@@ -1,6 +1,7 @@
 """How a service starts, stops, crashes, and what it says."""
 
 import asyncio
+import contextlib
 import os
 import select
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from blockyard.core.errors import ConfigurationError, FencedError, OutOfBlocksError
-from blockyard.runtime import supervisor
+from blockyard.runtime import supervisor, task_end
 from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
 from blockyard.runtime.process_life import ProcessLife, holder_of
 from blockyard.runtime.settings import NodeSettings
@@ -199,6 +200,52 @@ def test_a_second_signal_does_not_wait() -> None:
         await never(context)
 
     assert run(main) == 0
+
+
+@pytest.fixture
+def asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "GRACE_SECONDS", 0.01)
+    monkeypatch.setattr(task_end, "AGAIN_SECONDS", 0.01)
+
+
+async def deaf() -> None:
+    """Misses its first cancellation, as a task inside a client library may."""
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()
+    await asyncio.Event().wait()
+
+
+@pytest.mark.usefixtures("asked_again_soon")
+def test_work_beside_main_that_misses_a_cancellation_ends_too() -> None:
+    async def main(context: ServiceContext) -> None:
+        context.start(deaf(), "beside")
+        await stopping(context)
+
+    assert run(main) == 0
+
+
+@pytest.mark.usefixtures("asked_again_soon")
+@pytest.mark.parametrize("signals", [1, 2])
+def test_main_that_misses_a_cancellation_ends_too(signals: int) -> None:
+    async def main(_: ServiceContext) -> None:
+        loop = asyncio.get_running_loop()
+        for number in range(signals):
+            loop.call_later(0.001 * number, stop_myself)
+        await deaf()
+
+    assert run(main) == 0
+
+
+@pytest.mark.usefixtures("asked_again_soon")
+def test_a_crash_is_not_held_up_by_a_main_that_misses_a_cancellation() -> None:
+    async def beside() -> None:
+        raise KeyError("beside")
+
+    async def main(context: ServiceContext) -> None:
+        context.start(beside(), "beside")
+        await deaf()
+
+    assert run(main) == 1
 
 
 # --- crashes ------------------------------------------------------------------------------------------------------
