@@ -14,6 +14,7 @@ the id never changes once written, however many processes start at once.
 Threading: values and short blocking file calls; used at start and stop.
 """
 
+import errno
 import json
 import os
 import secrets
@@ -23,7 +24,7 @@ from enum import StrEnum, unique
 from pathlib import Path
 from typing import Final
 
-from blockyard.core.errors import ConfigurationError, ForeignFileError
+from blockyard.core.errors import ConfigurationError, DiskFullError, ForeignFileError
 from blockyard.runtime.settings import NodeSettings
 
 FOLDER_ID_BYTES: Final = 16
@@ -71,6 +72,7 @@ class ServiceFolder:
 
         Raises:
             ConfigurationError: the folder cannot be made or written.
+            DiskFullError: its disk is full.
         """
         _make_folder(self.path)
 
@@ -117,6 +119,7 @@ class NodeFolder:
 
         Raises:
             ConfigurationError: the folder cannot be made or written.
+            DiskFullError: its disk is full.
             ForeignFileError: the id file holds something else.
         """
         _make_folder(self.path)
@@ -126,7 +129,7 @@ class NodeFolder:
                 _write_once(target, secrets.token_hex(FOLDER_ID_BYTES).encode())
             text = target.read_text(errors="replace")
         except OSError as error:
-            raise _unusable(target, error) from error
+            raise unusable(target, error) from error
         if len(text) != 2 * FOLDER_ID_BYTES or not set(text) <= set("0123456789abcdef"):
             raise ForeignFileError("not the id of a node folder", path=str(target))
         return text
@@ -137,6 +140,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
     Raises:
         ConfigurationError: the folder cannot be written.
+        DiskFullError: its disk is full.
     """
     try:
         fresh = _write_aside(path, data)
@@ -147,7 +151,7 @@ def replace_file(path: Path, data: bytes) -> None:
             raise
         _sync_folder(path.parent)
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise unusable(path, error) from error
 
 
 def _write_once(path: Path, data: bytes) -> None:
@@ -191,10 +195,10 @@ def _make_folder(path: Path) -> None:
         if not os.access(path, os.W_OK | os.X_OK):
             raise PermissionError(13, "no permission to write")
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise unusable(path, error) from error
 
 
-def _unusable(path: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(
-        "cannot use the state folder", key="node.folder", path=str(path), reason=error.strerror or str(error)
-    )
+def unusable(path: Path, error: OSError) -> ConfigurationError | DiskFullError:
+    """What to raise for a system error about a file of the state folder: a full disk is no wrong setting."""
+    kind = DiskFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else ConfigurationError
+    return kind("cannot use the state folder", key="node.folder", path=str(path), reason=error.strerror or str(error))

@@ -15,7 +15,7 @@ from typing import IO, Final, Self
 from blockyard.core.clock import Clock
 from blockyard.core.errors import AlreadyRunningError, ConfigurationError, ForeignFileError
 from blockyard.core.vocabulary import Epoch
-from blockyard.runtime.node_folder import ServiceFolder, replace_file
+from blockyard.runtime.node_folder import ServiceFolder, replace_file, unusable
 
 MAX_EPOCH: Final = 2**63 - 1
 _PROBE_ATTEMPTS: Final = 5
@@ -37,13 +37,14 @@ class ProcessLife:
         Raises:
             AlreadyRunningError: another process holds the lock; names it.
             ConfigurationError: the folder cannot be used.
+            DiskFullError: its disk is full.
             ForeignFileError: the epoch file holds no number.
         """
         folder.create()
         try:
             descriptor = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise _unusable_lock(folder, error) from error
+            raise unusable(folder.lock, error) from error
         lock = open(descriptor, "r+b", buffering=0)
         try:
             _take(lock, folder)
@@ -52,7 +53,7 @@ class ProcessLife:
             return cls(lock, _next_epoch(folder, clock.wall_ms()))
         except OSError as error:
             lock.close()
-            raise _unusable_lock(folder, error) from error
+            raise unusable(folder.lock, error) from error
         except BaseException:
             lock.close()
             raise
@@ -92,15 +93,6 @@ def holder_of(folder: ServiceFolder) -> int | None:
         except BlockingIOError:
             return _pid_in(lock)
         return None
-
-
-def _unusable_lock(folder: ServiceFolder, error: OSError) -> ConfigurationError:
-    return ConfigurationError(
-        "cannot use the lock of the state folder",
-        key="node.folder",
-        path=str(folder.lock),
-        reason=error.strerror or str(error),
-    )
 
 
 def _take(lock: IO[bytes], folder: ServiceFolder) -> None:

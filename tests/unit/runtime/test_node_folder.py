@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from blockyard.core.errors import ConfigurationError, ForeignFileError
+from blockyard.core.errors import ConfigurationError, DiskFullError, ForeignFileError
 from blockyard.runtime.node_folder import NodeFolder, ServiceName, replace_file
 from blockyard.runtime.settings import G3Section, NodeSection, NodeSettings
 
@@ -43,15 +43,6 @@ def test_the_id_is_made_once_and_stays(node: NodeFolder) -> None:
     assert len(first) == 32
     assert NodeFolder(node.path).identify() == first
     assert [entry.name for entry in node.path.iterdir()] == ["id"]
-
-
-def test_a_disk_that_is_full_is_named(node: NodeFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(tempfile, "mkstemp", full)
-    with pytest.raises(ConfigurationError, match="No space left"):
-        node.identify()
 
 
 def test_an_id_that_cannot_be_read_is_named(node: NodeFolder) -> None:
@@ -130,3 +121,15 @@ def test_a_failed_replacement_keeps_the_old_file(tmp_path: Path) -> None:
         replace_file(target, b"new")
     assert target.is_dir()
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_full_disk_is_said_to_be_full_not_wrongly_set(node: NodeFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = node.service(ServiceName.BLOCK_MANAGER)
+    folder.create()
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    for attempt in (lambda: replace_file(folder.epoch, b"1"), node.identify):
+        with pytest.raises(DiskFullError, match=r"No space left on device.*Free space"):
+            attempt()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from blockyard.core.errors import AlreadyRunningError, ConfigurationError, ForeignFileError
+from blockyard.core.errors import AlreadyRunningError, ConfigurationError, DiskFullError, ForeignFileError
 from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
 from blockyard.runtime.process_life import ProcessLife, holder_of
 from blockyard.testing.clock import FakeClock
@@ -64,7 +64,7 @@ def test_a_disk_that_takes_no_byte_is_named(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full)
-        with pytest.raises(ConfigurationError, match="No space left"):
+        with pytest.raises(DiskFullError, match="No space left"):
             ProcessLife.acquire(folder, clock)
     assert holder_of(folder) is None
 
