@@ -29,6 +29,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     unknown: int = 0
     failed: int = 0
     refused_calls: int = 0
+    late_answers: int = 0
     wrong_blocks: int = 0
     wrong_bytes: int = 0
     verified: TierCounts = TierCounts()

@@ -9,7 +9,8 @@
     deregister(blocks) / reset()                  G1 blocks about to be reused
 
 The client reconnects by itself, says hello again, announces its G1 set and asks for old writes to be settled. While
-there is no connection every call raises ``UnavailableError`` at once: the engine goes on as if nothing were cached.
+there is no connection, or the block-manager leaves a call without an answer, every call raises ``UnavailableError`` at
+once: the engine goes on as if nothing were cached. A block-manager that was told too little meanwhile is told anew.
 Calls are open as soon as hello was answered; of one memory block the block-manager hears in the order of the calls,
 also while the set is still being announced.
 Invariants: a block named in an unfinished load is in ``unsettled_blocks`` and must not be reused until it leaves it;
@@ -29,7 +30,7 @@ from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.connectors.g1_set import G1Set, RegisteredRun
 from blockyard.connectors.load_result import LoadResult
 from blockyard.connectors.manager_connector import ManagerConnector
-from blockyard.connectors.manager_link import CALL_TIMEOUT_SECONDS, ManagerLink
+from blockyard.connectors.manager_link import CALL_TIMEOUT_SECONDS, PATIENT_SECONDS, ManagerLink
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import (
     BlockyardError,
@@ -58,6 +59,8 @@ _log: Final = logging.getLogger(__name__)
 
 _SETTLE_SECONDS: Final = 30.0
 """How long after its deadline a load may still be settling before the connection is given up."""
+_OVERDUE_SECONDS: Final = 0.25
+"""How long after its deadline the end of a load is waited for: its request goes on then, its blocks stay unsettled."""
 
 
 @final
@@ -192,8 +195,8 @@ class BlockyardClient:
     ) -> LoadResult:
         """Bring block i of the run into G1 block ``blocks[i]``; answers when no further write can follow.
 
-        A lost connection ends the load with status UNKNOWN for every block, and leaves the blocks unsettled until a
-        block-manager says that no write of the old life can reach them.
+        A lost connection, or an end that is overdue, ends the load with status UNKNOWN for every block, and leaves the
+        blocks unsettled until a block-manager says that no write of the load can reach them.
 
         Raises:
             RequestError: blocks and run do not fit, a block is named in an unfinished load, or the block-manager
@@ -214,9 +217,9 @@ class BlockyardClient:
         )
         self._unsettled.update(blocks)
         try:
-            finished = await self._run_load(link, message, blocks, ttl_seconds + _SETTLE_SECONDS)
+            finished = await self._run_load(link, message, blocks, ttl_seconds + _OVERDUE_SECONDS)
         except (PeerClosedError, DeadlineExceededError):
-            link.close()  # written or not is unknown: the next connection settles the blocks
+            link.give_up()  # written or not is unknown: the next connection settles the blocks
             return LoadResult.unknown(len(blocks))
         except UnavailableError:
             self._unsettled.difference_update(blocks)  # the node is not ready: nothing was begun
@@ -224,23 +227,38 @@ class BlockyardClient:
         except BlockyardError:
             self._unsettled.difference_update(blocks)  # refused before anything was planned
             raise
+        if finished is None:
+            return LoadResult.unknown(len(blocks))
         self._unsettled.difference_update(blocks)
         return LoadResult.of(finished, len(blocks))
 
     # --- loads --------------------------------------------------------------------------------------------------------
     async def _run_load(
         self, link: ManagerLink, message: channel.OpenLoad, blocks: Sequence[EngineBlockId], timeout_seconds: float
-    ) -> channel.LoadFinished:
+    ) -> channel.LoadFinished | None:
+        """The end of a load; None where it is overdue, and settled in the background."""
         opening = asyncio.create_task(link.call(message, channel.LoadOpened))
         try:
             # Shielded: a caller that goes away must not take with it the number by which the load can be closed.
             opened = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            self._abandon(link, opening, blocks)
+            raise
+        try:
             return await link.finished(LoadId(opened.load), timeout_seconds)
         except asyncio.CancelledError:
-            task = asyncio.create_task(self._close_load(link, opening, tuple(blocks)))
-            self._abandoned.add(task)
-            task.add_done_callback(self._abandoned.discard)
+            self._abandon(link, opening, blocks)
             raise
+        except DeadlineExceededError:
+            self._abandon(link, opening, blocks)
+            return None
+
+    def _abandon(
+        self, link: ManagerLink, opening: asyncio.Task[channel.LoadOpened], blocks: Sequence[EngineBlockId]
+    ) -> None:
+        task = asyncio.create_task(self._close_load(link, opening, tuple(blocks)))
+        self._abandoned.add(task)
+        task.add_done_callback(self._abandoned.discard)
 
     async def _close_load(
         self, link: ManagerLink, opening: asyncio.Task[channel.LoadOpened], blocks: tuple[EngineBlockId, ...]
@@ -249,14 +267,14 @@ class BlockyardClient:
         try:
             load = LoadId((await opening).load)
         except (PeerClosedError, DeadlineExceededError):
-            link.close()  # the next connection settles the blocks
+            link.give_up()  # the next connection settles the blocks
         except BlockyardError:
             self._unsettled.difference_update(blocks)  # refused before anything was planned
         else:
             try:
                 await link.call(channel.CloseLoad(load=load), channel.Done, timeout_seconds=_SETTLE_SECONDS)
             except BlockyardError:
-                link.close()
+                link.give_up()
             else:
                 link.forget(load)
                 self._unsettled.difference_update(blocks)
@@ -287,15 +305,16 @@ class BlockyardClient:
         except DeadlineExceededError:
             raise  # sent, and carried out in its turn
         except UnavailableError:
-            link.close()
+            link.give_up()
             raise
 
     async def _announce_set(self, link: ManagerLink) -> None:
         while (registered := self._set.next_run(MAX_KEYS_PER_CALL)) is not None:
             try:
-                await link.call(self._register_message(registered), channel.Registered)
+                message = self._register_message(registered)
+                await link.call(message, channel.Registered, timeout_seconds=PATIENT_SECONDS)
             except UnavailableError:
-                link.close()  # the next connection announces the whole set
+                link.give_up()  # the next connection announces the whole set
                 return
             except BlockyardError as error:
                 _log.warning("the block-manager refuses blocks of the engine's set: %s", error)
@@ -308,7 +327,7 @@ class BlockyardClient:
         try:
             await link.call(channel.Settle(), channel.Done, timeout_seconds=_SETTLE_SECONDS)
         except BlockyardError:
-            link.close()  # still not settled: the next connection asks again
+            link.give_up()  # still not settled: the next connection asks again
         else:
             self._unsettled -= blocks
 

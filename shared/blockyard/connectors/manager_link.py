@@ -1,11 +1,18 @@
-"""One connection to a block-manager: typed calls, and the pushes that end loads.
+"""One connection to a block-manager: typed calls, the pushes that end loads, and what to do while it says nothing.
 
+::
+
+    answering ──a call had no answer in time, nothing else came either──► silent ──a probe is answered──► answering
+                                                                             └── if it was told too little ──► closed
+
+A block-manager that hangs costs one timeout: while it is silent calls fail at once, only one probe waits for it.
 Invariants: a push that overtakes the reply of its ``OpenLoad`` is kept until it is asked for; when the connection ends,
 from either side, every waiting load ends with ``PeerClosedError``. What a failed call means for what it asked for is
 told apart by its error, see ``call``. Threading: one event loop.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TypeVar, final
@@ -24,7 +31,13 @@ from blockyard.wire import connector_channel as channel
 
 Expected = TypeVar("Expected", bound=channel.Reply)
 
-CALL_TIMEOUT_SECONDS: Final = 5.0
+CALL_TIMEOUT_SECONDS: Final = 1.0
+"""An engine can compute instead of waiting, so a block-manager that is late counts as one that does not answer."""
+PATIENT_SECONDS: Final = 10.0
+"""For calls that no request of an engine waits for; a hello may itself wait for the offload-worker."""
+_PROBE: Final = channel.Deregister(blocks=b"")
+"""Changes nothing and is answered at once."""
+_PROBE_PAUSE_SECONDS: Final = 0.05
 
 
 @final
@@ -33,6 +46,9 @@ class ManagerLink:
 
     def __init__(self) -> None:
         """Use ``open``."""
+        self._probe: asyncio.Task[None] | None = None
+        """Waits for an answer while the block-manager is silent."""
+        self._close_when_answered = False
         self._rpc: RpcClient[channel.Reply, channel.Push] | None = None
         self._waiting: dict[LoadId, asyncio.Future[channel.LoadFinished]] = {}
         self._early: dict[LoadId, channel.LoadFinished] = {}
@@ -50,7 +66,7 @@ class ManagerLink:
             reply_type=channel.Reply,
             push_type=channel.Push,
             on_push=link._on_push,
-            timeout_seconds=CALL_TIMEOUT_SECONDS,
+            timeout_seconds=PATIENT_SECONDS,
         )
         return link
 
@@ -61,7 +77,7 @@ class ManagerLink:
             UnavailableError: no answer.
             BlockyardError: why the block-manager refuses this engine.
         """
-        reply = await self._open_rpc().call(hello, timeout_seconds=CALL_TIMEOUT_SECONDS, fds=fds)
+        reply = await self._open_rpc().call(hello, timeout_seconds=PATIENT_SECONDS, fds=fds)
         return self._expected(reply, channel.Welcome)
 
     async def call(
@@ -76,8 +92,15 @@ class ManagerLink:
             BlockyardError: the request was refused, or not even sent; nothing was carried out.
         """
         rpc = self._open_rpc()
+        if self.silent:
+            raise UnavailableError("not asked: the block-manager left an earlier call without an answer")
+        heard = rpc.frames_received
         try:
             reply = await rpc.call(request, timeout_seconds=timeout_seconds)
+        except DeadlineExceededError:
+            if rpc.frames_received == heard:
+                self._fell_silent()
+            raise
         except (UnknownSessionError, MalformedFrameError) as error:
             self.close()
             raise PeerClosedError("the session with the block-manager ended", reason=error.detail) from error
@@ -87,6 +110,21 @@ class ManagerLink:
                 raise PeerClosedError("the session with the block-manager ended", reason=error.detail) from error
             raise
         return self._expected(reply, kind)
+
+    @property
+    def silent(self) -> bool:
+        """Whether a call had no answer and nothing was heard since."""
+        return self._probe is not None
+
+    def give_up(self) -> None:
+        """What the other side was told is not enough to go on: end the connection, a silent one when it answers.
+
+        A new connection to a block-manager that hangs would only wait there, and this one still brings its answer.
+        """
+        if self.silent:
+            self._close_when_answered = True
+        else:
+            self.close()
 
     async def finished(self, load: LoadId, timeout_seconds: float) -> channel.LoadFinished:
         """Wait for the end of a load.
@@ -120,8 +158,23 @@ class ManagerLink:
 
     def close(self) -> None:
         """End the connection; ``wait_closed`` returns, and loads that wait end with an error. Idempotent."""
-        self._open_rpc().close()
+        self._open_rpc().close()  # which also ends the probe
         self._end_waiting()
+
+    def _fell_silent(self) -> None:
+        if self._probe is None and self._open_rpc().ended is None:
+            self._probe = asyncio.create_task(self._until_answered(self._open_rpc()), name="blockyard-probe")
+
+    async def _until_answered(self, rpc: RpcClient[channel.Reply, channel.Push]) -> None:
+        heard = rpc.frames_received
+        while rpc.ended is None and rpc.frames_received == heard:
+            # Any answer will do, also a refusal; the end of the connection ends the loop.
+            with contextlib.suppress(BlockyardError):
+                await rpc.call(_PROBE, timeout_seconds=PATIENT_SECONDS)
+            await asyncio.sleep(_PROBE_PAUSE_SECONDS)  # an error may come at once
+        self._probe = None
+        if self._close_when_answered:
+            self.close()
 
     def _end_waiting(self) -> None:
         for load, future in self._waiting.items():

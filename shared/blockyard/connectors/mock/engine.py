@@ -16,13 +16,15 @@ from blockyard.connectors.mock.oracle import payload, wrong_bytes
 from blockyard.connectors.mock.prefix_cache import PrefixCache
 from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS, TraceRequest
 from blockyard.core.chain_run import ChainRun
-from blockyard.core.errors import UnavailableError
+from blockyard.core.errors import DeadlineExceededError, UnavailableError
 from blockyard.core.hashing import content_run
 from blockyard.core.identity import ModelIdentity, SequenceScope
 from blockyard.core.vocabulary import Availability, ContentKey, EngineBlockId, ItemStatus, RequestId, Tier
 
-_LOAD_TTL_SECONDS: Final = 10.0
-_REMOTE_WAIT_SECONDS: Final = 1.0
+_LOAD_TTL_SECONDS: Final = 2.0
+"""A load that takes longer is worth less than computing: the engine waits for it in the middle of a request."""
+_REMOTE_WAIT_SECONDS: Final = 0.25
+"""Likewise for a lookup, which every request waits for."""
 
 
 @dataclass(slots=True)
@@ -36,6 +38,9 @@ class EngineCounts:
     unknown: int = 0
     failed: int = 0
     refused_calls: int = 0
+    """Calls that failed because the node could not be asked, those without an answer included."""
+    late_answers: int = 0
+    """Calls that had no answer in time, and loads that ended before their blocks were settled."""
     wrong_blocks: int = 0
     wrong_bytes: int = 0
     verified: dict[Tier, int] = field(default_factory=lambda: dict.fromkeys((Tier.G2, Tier.G3, Tier.G4), 0))
@@ -104,14 +109,14 @@ class MockEngine:
         self._cache.clear()
         try:
             await self._client.reset()
-        except UnavailableError:
-            self.counts.refused_calls += 1  # guards are raised; the next connection hears of an empty set
+        except UnavailableError as error:
+            self._count_refused(error)  # guards are raised; the next connection hears of an empty set
 
     async def _tell_reuse(self, blocks: list[EngineBlockId]) -> None:
         try:
             await self._client.deregister(blocks)
-        except UnavailableError:
-            self.counts.refused_calls += 1  # guards are raised; the set is announced again after the reconnect
+        except UnavailableError as error:
+            self._count_refused(error)  # guards are raised; the set is announced again after the reconnect
 
     async def _fill(self, request: RequestId, run: ChainRun, blocks: list[EngineBlockId]) -> list[BlockOutcome]:
         outcomes = await self._load(request, run, blocks)
@@ -140,9 +145,10 @@ class MockEngine:
                 return [BlockOutcome(key, found[index], None, None, 0) for index, key in enumerate(run)]
             await self._client.reserve(request, run.slice(0, hits))
             result = await self._client.load(request, run.slice(0, hits), blocks[:hits], ttl_seconds=_LOAD_TTL_SECONDS)
+            self.counts.late_answers += not self._client.unsettled_blocks.isdisjoint(blocks)
             await self._client.release(request)
-        except UnavailableError:
-            self.counts.refused_calls += 1
+        except UnavailableError as error:
+            self._count_refused(error)
             return [BlockOutcome(key, None, None, None, 0) for key in run]
         outcomes = []
         for index, key in enumerate(run):
@@ -152,6 +158,10 @@ class MockEngine:
             self.counts.failed += status is not None and status is not ItemStatus.OK
             outcomes.append(BlockOutcome(key, found[index], status, source, wrong))
         return outcomes
+
+    def _count_refused(self, error: UnavailableError) -> None:
+        self.counts.refused_calls += 1
+        self.counts.late_answers += isinstance(error, DeadlineExceededError)
 
     def _check(self, key: ContentKey, block: EngineBlockId, source: Tier | None) -> int:
         wrong = wrong_bytes(self._memory.view(block), self._identity, key)
@@ -170,5 +180,5 @@ class MockEngine:
         first, last = named[0], named[-1] + 1
         try:
             await self._client.register(run.slice(first, last), blocks[first:last])
-        except UnavailableError:
-            self.counts.refused_calls += 1  # the client announces its set after the reconnect
+        except UnavailableError as error:
+            self._count_refused(error)  # the client announces its set after the reconnect

@@ -54,6 +54,8 @@ class RpcClient(Generic[ReplyT, PushT]):
         self._on_push = on_push
         self._calls: dict[int, asyncio.Future[Answer[ReplyT]]] = {}
         self._last_call = 0
+        self.frames_received = 0
+        """Frames that came so far: whether the server said anything at all since some moment."""
         self._told: BlockyardError | None = None
         self._connection = Connection(peer, self._received, self._ended, max_queued_bytes=max_queued_bytes)
 
@@ -162,6 +164,7 @@ class RpcClient(Generic[ReplyT, PushT]):
 
     # --- inside -------------------------------------------------------------------------------------------------
     def _received(self, frame: Frame, descriptors: list[int]) -> None:
+        self.frames_received += 1
         try:
             if frame.version != PROTOCOL_VERSION:
                 raise UnsupportedVersionError(theirs=frame.version, ours=PROTOCOL_VERSION)
