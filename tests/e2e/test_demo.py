@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from blockyard.cli.main import EXIT_START
+from blockyard.cli.exit_codes import EXIT_START
 from blockyard.testing.launcher import Launcher
 
 pytestmark = pytest.mark.timeout(240)

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from blockyard.cli.main import EXIT_FAILED
+from blockyard.cli.exit_codes import EXIT_FAILED
 from blockyard.testing.launcher import Launcher, RunningCommand
 
 pytestmark = pytest.mark.timeout(120)

@@ -7,6 +7,7 @@ Threading: one event loop, in the main thread.
 
 import asyncio
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self, TypeVar
@@ -16,10 +17,11 @@ from pydantic import BaseModel, ByteSize
 
 from blockyard.cli.embedded.infrastructure import Infrastructure
 from blockyard.cli.node import Node
+from blockyard.cli.reachability import named_servers, require_reachable
 from blockyard.cli.run_folder import RunFolder
 from blockyard.cli.together import together
 from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS
-from blockyard.core.errors import BlockyardError, ConfigurationError, NoSpaceError
+from blockyard.core.errors import BlockyardError, ConfigurationError, DiskFullError
 from blockyard.runtime.node_folder import ServiceName
 from blockyard.runtime.settings import (
     G2Section,
@@ -34,6 +36,7 @@ NODE_NAMES: Final = ("a", "b")
 _HTTP_TIMEOUT_SECONDS: Final = 2.0
 _SERVER_GRACE_SECONDS: Final = 5.0
 _SPARE_BYTES: Final = 256 << 20
+_LEAST_BYTES: Final = 8 << 20
 _NAMESPACE: Final = "demo"
 _Section = TypeVar("_Section", bound=BaseModel)
 
@@ -55,16 +58,26 @@ class Cluster:
     """Two nodes and their servers."""
 
     def __init__(
-        self, plan: ClusterPlan, given: NodeSettings, *, keep: bool = False, parent: Path | None = None
+        self,
+        plan: ClusterPlan,
+        given: NodeSettings,
+        *,
+        keep: bool = False,
+        parent: Path | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Prepare the run folder; ``given`` holds what the user has set and wins over the plan.
 
+        ``say`` is told what a start waits for when it takes long.
+
         Raises:
             ConfigurationError: a folder of the run cannot be made.
-            NoSpaceError: a disk has too little room.
+            DiskFullError: a disk has too little room.
         """
+        self._servers = named_servers(given)
         self.plan = plan
         self._given = given
+        self._say = say
         g3_bytes = plan.g3_blocks * plan.block_bytes
         self._g3 = _merged(G3Section(capacity=ByteSize(g3_bytes)), given.g3)
         self.folder = RunFolder(parent, keep=keep)
@@ -82,25 +95,37 @@ class Cluster:
         """Start everything and wait until it is ready.
 
         Raises:
+            UnreachableServerError: a server that the user named takes no connection.
             ServerStartError: something did not start; everything is taken down again.
         """
         try:
+            await require_reachable(self._servers)
             await self.infrastructure.start()
             self.nodes = tuple(self.prepare(name) for name in NODE_NAMES)
             for node in self.nodes:
                 node.spawn_services()
             # Engines wait for their node by themselves.
             engines = [node.spawn_engine() for node in self.nodes]
-            ready = [node.wait_ready(self.http) for node in self.nodes]
+            ready = [node.wait_ready(self.http, self._say) for node in self.nodes]
             await together(*ready, *(engine.wait_ready() for engine in engines))
-        except BaseException:
+        except BaseException as error:
+            full = self._full_disk(error)
             await self._take_down(orderly=False)
+            if full is not None:
+                raise full from error
             raise
         return self
 
     async def __aexit__(self, exc_type: type[BaseException] | None, *exc: object) -> None:
-        """End everything in order."""
+        """End everything in order.
+
+        Raises:
+            DiskFullError: an error ends the run and a disk is full, which then is the cause of whatever was seen first.
+        """
+        full = None if exc_type is None else self._full_disk(exc[0])
         await self._take_down(orderly=True)
+        if full is not None:
+            raise full
 
     @property
     def docs(self) -> tuple[tuple[str, str], ...]:
@@ -163,15 +188,46 @@ class Cluster:
         self.folder.add_outside(folder)
         return folder
 
+    def require_room(self) -> None:
+        """Look at the disks of a run.
+
+        Raises:
+            DiskFullError: one is as good as full.
+        """
+        for folder, key in self._places():
+            free = shutil.disk_usage(folder).free
+            if free < _LEAST_BYTES:
+                raise DiskFullError("the disk filled up during the run", key=key, folder=str(folder), free_bytes=free)
+
+    def _places(self) -> tuple[tuple[Path, str], ...]:
+        """Folders of the run and the settings that place them."""
+        own = (self.folder.path, "TMPDIR")
+        return (own,) if self._slabs is None else (own, (self._slabs, "g3.folder (BLOCKYARD_G3__FOLDER)"))
+
+    def _full_disk(self, error: object) -> DiskFullError | None:
+        if isinstance(error, BlockyardError | OSError):
+            try:
+                self.require_room()
+            except DiskFullError as full:
+                return full
+        return None
+
     def _require_space(self) -> None:
         slabs = len(NODE_NAMES) * int(self._g3.capacity) if self._g3.enabled else 0
-        needed = {self.folder.path: self.plan.g4_bytes + _SPARE_BYTES}
-        place = self._slabs or self.folder.path
-        needed[place] = needed.get(place, 0) + slabs
-        for folder, wanted in needed.items():
+        places = self._places()
+        needed = dict.fromkeys(places, 0)
+        needed[places[0]] += self.plan.g4_bytes + _SPARE_BYTES
+        needed[places[-1]] += slabs
+        for (folder, key), wanted in needed.items():
             free = shutil.disk_usage(folder).free
             if free < wanted:
-                raise NoSpaceError("the run needs more disk", folder=str(folder), free=free, needed=wanted)
+                raise DiskFullError(
+                    "the run needs more room on a disk",
+                    key=key,
+                    folder=str(folder.parent),
+                    free_bytes=free,
+                    needed_bytes=wanted,
+                )
 
 
 def ignored_settings(given: NodeSettings) -> list[str]:

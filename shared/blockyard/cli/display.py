@@ -5,7 +5,8 @@ Threading: one event loop; the live table is drawn by the loop, not by a thread 
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol, Self, TextIO
 
@@ -15,6 +16,7 @@ from rich.table import Table
 
 from blockyard.cli.engine_events import EngineStats
 from blockyard.cli.node_metrics import NodeFigures, TierFigures
+from blockyard.core.errors import OutputError
 from blockyard.core.vocabulary import Tier
 
 _PLAIN_SECONDS: Final = 10.0
@@ -48,6 +50,19 @@ class Display(Protocol):
     def __exit__(self, *exc: object) -> None: ...
 
 
+@contextmanager
+def writing() -> Iterator[None]:
+    """Around everything that writes for the person in front.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(reason=error.strerror or str(error)) from error
+
+
 def open_display(stream: TextIO) -> Display:
     """A live table if ``stream`` is a terminal that can move its cursor, else plain lines."""
     console = Console(file=stream)
@@ -64,18 +79,22 @@ class LiveDisplay:
 
     def say(self, text: str) -> None:
         """One line above the table."""
-        self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        with writing():
+            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def show(self, view: RunView) -> None:
         """Draw the table anew."""
-        self._live.update(picture(view), refresh=True)
+        with writing():
+            self._live.update(picture(view), refresh=True)
 
     def __enter__(self) -> Self:
-        self._live.start()
+        with writing():
+            self._live.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._live.stop()
+        with writing():
+            self._live.stop()
 
 
 class PlainDisplay:
@@ -89,8 +108,9 @@ class PlainDisplay:
 
     def say(self, text: str) -> None:
         """One line."""
-        self._stream.write(f"{text}\n")
-        self._stream.flush()
+        with writing():
+            self._stream.write(f"{text}\n")
+            self._stream.flush()
 
     def show(self, view: RunView) -> None:
         """A line per node and tier and per engine, every few seconds; addresses when they change."""

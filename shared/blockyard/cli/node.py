@@ -7,6 +7,8 @@ Threading: one event loop, in the main thread.
 
 import asyncio
 import sysconfig
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,6 +23,7 @@ from blockyard.runtime.settings import NodeSettings, environment_of
 
 _READY_SECONDS: Final = 40.0
 _POLL_SECONDS: Final = 0.02
+_TELL_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 10.0
 
 
@@ -82,13 +85,14 @@ class Node:
         )
         return self.engine
 
-    async def wait_ready(self, http: httpx.AsyncClient) -> None:
-        """Wait until all three services say that they are ready.
+    async def wait_ready(self, http: httpx.AsyncClient, say: Callable[[str], None]) -> None:
+        """Wait until all three services say that they are ready; ``say`` is told every few seconds what is missing.
 
         Raises:
             ServerStartError: one ended or was not ready in time; the message says what it is missing.
         """
         missing = dict.fromkeys(ServiceName, "no answer yet")
+        told = time.monotonic()
         try:
             async with asyncio.timeout(_READY_SECONDS):
                 while missing:
@@ -96,6 +100,10 @@ class Node:
                         missing[service] = await self._missing(http, service)
                         if not missing[service]:
                             del missing[service]
+                    if missing and time.monotonic() - told > _TELL_SECONDS:
+                        told = time.monotonic()
+                        for service, reason in missing.items():
+                            say(f"  still waiting for {self.name} {service}: {reason}")
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
             service, reason = next(iter(missing.items()))
@@ -157,4 +165,13 @@ class Node:
             answer = await http.get(f"{address.url}/readyz")
         except httpx.HTTPError as error:
             return f"/readyz: {type(error).__name__}"
-        return "" if answer.status_code == httpx.codes.OK else answer.text
+        return "" if answer.status_code == httpx.codes.OK else _failing_checks(answer)
+
+
+def _failing_checks(answer: httpx.Response) -> str:
+    """What /readyz says is missing, in one line."""
+    try:
+        failing = [f"{check['name']}: {check['detail']}" for check in answer.json()["checks"] if not check["ok"]]
+    except (ValueError, KeyError, TypeError):
+        return answer.text
+    return "; ".join(failing) or "it is starting"

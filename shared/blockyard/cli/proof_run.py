@@ -2,11 +2,12 @@
 
 ::
 
-    compute -> reuse -> share -> kill A -> restart B -> damage G3 -> damage G4
+    compute -> reuse -> share -> kill A -> restart B -> damage G3 -> damage G4 -> count
 
 A computes and offloads; B finds A's blocks in G4, also when A is dead; after B's services were killed its G3 is warm; a
 flipped byte on disk and one in the object store are found, counted, and a miss. Engines check every byte.
-Invariants: a run always ends in a report, whatever breaks on the way, except when it is interrupted.
+Invariants: a run always ends in a report, whatever breaks on the way, except when it is interrupted or
+its settings are wrong.
 Threading: one event loop, in the main thread.
 """
 
@@ -25,11 +26,12 @@ from blockyard.cli.engine_events import BlockReport, EngineStats, TierCounts
 from blockyard.cli.engine_process import EngineProcess
 from blockyard.cli.node import Node
 from blockyard.cli.slab_damage import SlabBlock, flip_slab_byte, slab_blocks
+from blockyard.cli.system_calls import meaning_of
 from blockyard.cli.together import alongside
 from blockyard.cli.trace_keys import TraceKeys
 from blockyard.cli.up import say_start
 from blockyard.cli.watch import Watch
-from blockyard.core.errors import BlockyardError, EngineCommandError
+from blockyard.core.errors import BlockyardError, ConfigurationError, EngineCommandError
 from blockyard.runtime.settings import NodeSettings
 
 _POLL_SECONDS: Final = 0.25
@@ -49,21 +51,30 @@ async def run_demo(
     keep: bool,
     skip_verification: bool,
 ) -> DemoReport:
-    """One proof run from start to clean-up."""
+    """One proof run from start to clean-up.
+
+    Raises:
+        ConfigurationError: nothing was started, because a setting is wrong.
+    """
     report = DemoReport(min_verified_blocks=plan.min_verified_blocks)
     started = time.monotonic()
     sizes = replace(plan.cluster, skip_verification=skip_verification)
     try:
         async with asyncio.timeout(limit_seconds):
             say_start(given, display)
-            async with Cluster(sizes, given, keep=keep) as cluster:
+            async with Cluster(sizes, given, keep=keep, say=display.say) as cluster:
                 report.ready, report.seconds_to_ready = True, time.monotonic() - started
                 display.say(f"ready after {report.seconds_to_ready:.1f} s; run folder {cluster.folder.path}")
                 await ProofRun(plan, cluster, display, report).run()
     except TimeoutError:
-        report.stopped_by = f"not finished after {limit_seconds:.0f} s"
+        what = "not finished" if report.ready else "not everything had started"
+        report.stopped_by = f"{what} after {limit_seconds:g} s (--seconds)"
+    except ConfigurationError:
+        raise
     except BlockyardError as error:
         report.stopped_by = str(error)
+    except OSError as error:
+        report.stopped_by = str(meaning_of(error))
     report.seconds = time.monotonic() - started
     return report
 
@@ -104,7 +115,8 @@ class ProofRun:
             self._report.g3_damage = await self._damage_g3()
         async with self._phase("damage-g4", "one byte is flipped in the object store"):
             self._report.g4_damage = await self._damage_g4()
-        self._report.checksum_failures = await self._checksum_failures()
+        async with self._phase("count", "both flipped bytes must have been counted"):
+            self._report.checksum_failures = await self._checksum_failures()
         self._report.disk_bytes = self._cluster.folder.disk_bytes()
 
     # --- phases -----------------------------------------------------------------------------------------------------
@@ -139,7 +151,7 @@ class ProofRun:
         self._b.kill_services()
         started = time.monotonic()
         self._b.spawn_services()
-        await self._b.wait_ready(self._cluster.http)
+        await self._b.wait_ready(self._cluster.http, self._display.say)
         await self._connected(self._b)
         self._display.say(f"  B's services are ready again after {time.monotonic() - started:.1f} s")
         before = engine.latest.verified.G3
@@ -228,11 +240,13 @@ class ProofRun:
     async def _phase(self, name: str, sentence: str) -> AsyncIterator[None]:
         self._display.say(f"{name}: {sentence}")
         started = time.monotonic()
+        finished = False
         try:
             yield
+            finished = True
         finally:
             seconds = time.monotonic() - started
-            self._report.phases.append(PhaseResult(name, seconds))
+            self._report.phases.append(PhaseResult(name, seconds, finished))
         await self._watch.show_once()
         self._display.say(f"  {name} done in {seconds:.1f} s; {_sentence([e.latest for e in self._engines])}")
 

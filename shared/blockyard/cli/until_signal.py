@@ -37,4 +37,10 @@ def run_until_signal(work: Coroutine[object, object, _Result], on_signal: Callab
         except asyncio.CancelledError:
             raise RunInterruptedError("a signal ended the run") from None
 
-    return asyncio.run(supervised())
+    before = {number: signal.getsignal(number) for number in _STOPPING}
+    try:
+        return asyncio.run(supervised())
+    finally:
+        # The loop leaves the interpreter's own handlers, which raise wherever the program is.
+        for number, handler in before.items():
+            signal.signal(number, handler)

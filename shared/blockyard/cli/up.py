@@ -27,7 +27,7 @@ async def run_up(given: NodeSettings, display: Display, *, keep: bool) -> None:
         ProcessEndedError: a process ended by itself.
     """
     say_start(given, display)
-    async with Cluster(ClusterPlan(), given, keep=keep) as cluster:
+    async with Cluster(ClusterPlan(), given, keep=keep, say=display.say) as cluster:
         display.say(f"ready; run folder {cluster.folder.path}; Ctrl-C ends everything")
         engines = [node.engine for node in cluster.nodes if node.engine is not None]
         await together(

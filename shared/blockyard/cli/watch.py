@@ -1,4 +1,5 @@
-"""Keeps the display up to date while something else runs, and notices processes that end by themselves.
+"""Keeps the display up to date while something else runs, and notices processes that end by themselves and
+disks that fill up.
 
 Threading: one event loop.
 """
@@ -44,8 +45,10 @@ class Watch:
 
         Raises:
             ProcessEndedError: a service or server ended that nobody stopped.
+            DiskFullError: the disk filled up.
         """
         while True:
+            self._cluster.require_room()
             self._require_alive()
             await self.show_once()
             await asyncio.sleep(_INTERVAL_SECONDS)

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ByteSize, SecretStr
 
 from blockyard.cli.cluster import Cluster, ClusterPlan, ignored_settings
-from blockyard.core.errors import ConfigurationError, NoSpaceError
+from blockyard.core.errors import ConfigurationError, DiskFullError
 from blockyard.runtime.settings import (
     G2Section,
     G3Section,
@@ -77,7 +77,7 @@ async def test_a_folder_for_slabs_that_cannot_be_is_named(make_cluster: MakeClus
 
 async def test_a_disk_too_small_for_what_is_set_is_named(make_cluster: MakeCluster, tmp_path: Path) -> None:
     too_much = ByteSize(shutil.disk_usage(tmp_path).total)
-    with pytest.raises(NoSpaceError, match="needed"):
+    with pytest.raises(DiskFullError, match="needed"):
         make_cluster(given(g3=G3Section(capacity=too_much)))
     assert os.listdir(tmp_path) == []
     make_cluster(given(g3=G3Section(capacity=too_much, enabled=False)))

@@ -9,7 +9,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from blockyard.cli.main import EXIT_OK, EXIT_USAGE, app
+from blockyard.cli.commands import app
+from blockyard.cli.exit_codes import EXIT_OK, EXIT_USAGE
 from blockyard.cli.until_signal import run_until_signal
 from blockyard.core.errors import RunInterruptedError
 
@@ -35,7 +36,7 @@ def test_unknown_setting_is_named_with_the_nearest_known_one(command: str) -> No
 def test_help_loads_no_client_of_a_server() -> None:
     """Loading them takes half a second, before anything is said or started."""
     program = (
-        "import sys, blockyard.cli.main, blockyard.cli.up, blockyard.cli.proof_run\n"
+        "import sys, blockyard.cli.commands, blockyard.cli.up, blockyard.cli.proof_run\n"
         "loaded = {'aioboto3', 'botocore', 'obstore', 'redis', 'nats', 'fastapi'} & set(sys.modules)\n"
         "sys.exit(','.join(loaded) or 0)"
     )
@@ -76,3 +77,35 @@ def test_result_of_a_run_comes_back() -> None:
         return 7
 
     assert run_until_signal(work()) == 7
+
+
+def test_handlers_of_before_are_back_after_a_run() -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    async def work() -> None:
+        assert signal.getsignal(signal.SIGINT) is not before
+
+    run_until_signal(work())
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("value", ["nan", "0.5", "-inf", "inf", "1e9"])
+def test_a_time_limit_out_of_bounds_names_the_bounds(value: str) -> None:
+    result = CliRunner().invoke(app, ["demo", "--seconds", value])
+    assert result.exit_code == EXIT_USAGE
+    assert "from 1 to 86400" in result.stderr
+
+
+def test_help_of_the_proof_run_names_time_disk_and_exit_codes() -> None:
+    text = " ".join(CliRunner().invoke(app, ["demo", "--help"]).stdout.split())
+    for words in ("about a minute", "1.8 GiB", "TMPDIR", "Exit codes: 0 done", "3 something did not start"):
+        assert words in text
+
+
+def test_entry_point_loads_next_to_nothing_before_an_interrupt_ends_it() -> None:
+    program = (
+        "import sys, blockyard.cli.main\n"
+        "sys.exit(','.join({'typer', 'rich', 'pydantic', 'asyncio', 'msgspec', 'numpy'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

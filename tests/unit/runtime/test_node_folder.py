@@ -1,7 +1,6 @@
 """Folders of a node: where things lie and how files are replaced."""
 
 import errno
-import os
 import tempfile
 import threading
 from pathlib import Path

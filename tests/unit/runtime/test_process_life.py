@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from blockyard.core.errors import AlreadyRunningError, ConfigurationError, DiskFullError, ForeignFileError
+from blockyard.core.errors import AlreadyRunningError, DiskFullError, ForeignFileError
 from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
 from blockyard.runtime.process_life import ProcessLife, holder_of
 from blockyard.testing.clock import FakeClock
