@@ -63,6 +63,11 @@ class DiskWriter:
         self._numbers = count(1)
 
     @property
+    def waiting(self) -> int:
+        """Blocks that wait for their turn."""
+        return len(self._queue)
+
+    @property
     def busy(self) -> bool:
         """Whether blocks wait and the disk is getting on with it; a disk that fails holds nobody up."""
         return bool(self._queue) and (self._open_jobs > 0 or self._freer.at_work(Tier.G3))

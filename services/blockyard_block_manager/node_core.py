@@ -7,7 +7,7 @@ Invariants: no method awaits; a method that raises ``RequestError`` or ``Unavail
 Threading: owned by the event loop of the service.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -29,8 +29,8 @@ from blockyard.core.vocabulary import (
     Tier,
     WorkerRole,
 )
-from blockyard.tiers.header import InventoryRecord
 from blockyard.tiers.index_value import Locator
+from blockyard.tiers.inventory_pages import InventoryPages
 from blockyard.wire.connector_channel import Hello
 from blockyard.wire.worker_channel import Attached, JobResult
 from blockyard_block_manager.clearing import ClearCounts, Clearing, ClearOperation
@@ -39,6 +39,7 @@ from blockyard_block_manager.engine_sessions import EngineSession, EngineSession
 from blockyard_block_manager.event_log import EventLog
 from blockyard_block_manager.flights import Flights
 from blockyard_block_manager.g1_set import G1Block
+from blockyard_block_manager.g2_sweep import G2Sweep
 from blockyard_block_manager.inventory_match import Listing
 from blockyard_block_manager.job_desk import JobDesk
 from blockyard_block_manager.landing import Landing
@@ -55,7 +56,6 @@ from blockyard_block_manager.shared_catalogue import SharedCatalogue
 from blockyard_block_manager.slot_freer import SlotFreer
 from blockyard_block_manager.stager import Stager
 
-_RECALL_BLOCKS: Final = 1_024
 _RECALL_SECONDS: Final = 5.0
 
 
@@ -105,6 +105,8 @@ class NodeCore:
         self._clearing = Clearing(self.tables, self.desk, self._freer, self._offloader, self._disk, self.recovery)
         self.tables.on_evicted = metrics.evicted
         self._index = index
+        self._to_disk = G2Sweep(self.tables, profile.listing_part, self._disk.store)
+        self._recalls = G2Sweep(self.tables, profile.listing_part, self._recall)
         self._grants_were_open = False
         self._could_recall = False
         self.on_section_end: Callable[[], None] = lambda: None
@@ -235,9 +237,11 @@ class NodeCore:
         self.recovery.remote_proven_dead()
         self._end_section()
 
-    def listed(self, listing: Listing, records: dict[Tier, list[InventoryRecord]]) -> None:
-        """All pages of an inventory have arrived."""
-        self.recovery.finish_listing(listing, records)
+    def compare(self, listing: Listing, pages: Mapping[Tier, InventoryPages]) -> Iterator[None]:
+        """All pages of an inventory have arrived: compare them with the tables, one section per step."""
+        for _ in self.recovery.compare(listing, pages):
+            self._end_section()
+            yield
         self._end_section()
 
     def result(self, result: JobResult) -> None:
@@ -294,15 +298,23 @@ class NodeCore:
             self._disk.store(scope, names)
             self._packs.landed(scope, names)
 
-    def _recall(self) -> None:
-        """Once G2 is known and the remote tier there: ask which blocks of G2 the store has, before putting the rest."""
+    def _sweep(self) -> None:
+        """Offer all of G2 to the lower tiers once that is possible: to the disk, and to the store what it lacks."""
+        if self.tables.grants_open and not self._grants_were_open:
+            self._to_disk.start()
+        self._grants_were_open = self.tables.grants_open
         could, self._could_recall = self._could_recall, self.tables.serving and self._index.usable()
-        if could or not self._could_recall:
-            return
-        for scope, names in self.tables.named().items():
-            for start in range(0, len(names), _RECALL_BLOCKS):
-                part = names[start : start + _RECALL_BLOCKS]
-                self._index.find(scope, part, _RECALL_SECONDS, partial(self._recalled, scope, part))
+        if self._could_recall and not could:
+            self._recalls.start()
+        elif not self._could_recall:
+            self._recalls.stop()
+        if self._disk.waiting + self.profile.listing_part <= self.profile.g3_queue_blocks:
+            self._to_disk.step()
+        self._recalls.step()
+
+    def _recall(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
+        """Ask which blocks of G2 the store has, before putting the rest."""
+        self._index.find(scope, names, _RECALL_SECONDS, partial(self._recalled, scope, names))
 
     def _recalled(
         self, scope: BlockScope, names: Sequence[BlockName], answers: Sequence[tuple[Availability, Locator | None]]
@@ -320,11 +332,8 @@ class NodeCore:
     def _end_section(self) -> None:
         self._freer.collect()
         if self.tables.grants_open and not self._grants_were_open:
-            for scope, names in self.tables.named().items():
-                self._disk.store(scope, names)
             self._offloader.offer(self.sessions)
-        self._grants_were_open = self.tables.grants_open
-        self._recall()
+        self._sweep()
         self.loads.flush()
         self._disk.pump()
         self._offloader.pump()

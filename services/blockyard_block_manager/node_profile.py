@@ -40,6 +40,8 @@ class NodeProfile:
     """Share of a tier that leases may pin."""
     max_lease_ms: int = 60_000
     loads_per_session: int = 1_024
+    listing_part: int = 512
+    """Slots of an inventory that are compared, and blocks of G2 that are offered to lower tiers, in one go."""
 
     @classmethod
     def of(cls, settings: NodeSettings, epoch: Epoch) -> "NodeProfile":

@@ -20,7 +20,16 @@ from blockyard.core.handles import DoomedBlocks, ImmutableBlocks, MutableBlocks
 from blockyard.core.pins import PinTable
 from blockyard.core.pool import BlockPool, ClearReport
 from blockyard.core.states import RowState
-from blockyard.core.vocabulary import BlockId, ContentKey, Generation, GroupId, ItemStatus, Tier
+from blockyard.core.vocabulary import (
+    BlockId,
+    ContentKey,
+    Generation,
+    GroupId,
+    IdentityDigest,
+    ItemStatus,
+    TenantDigest,
+    Tier,
+)
 from blockyard.tiers.header import HeaderState, InventoryRecord
 from blockyard_block_manager.event_log import EventLog
 
@@ -93,12 +102,18 @@ class NodeTables:
             return [False] * len(keys)
         return [row is not None for row in pool.find(keys, group)]
 
-    def named(self) -> dict[BlockScope, list[BlockName]]:
-        """Everything in G2 by its full name, by scope."""
+    def in_g2(self) -> list[tuple[ContentKey, GroupId]]:
+        """Everything in G2, in the order in which it entered."""
+        return list(self._names)
+
+    def named(self, blocks: Iterable[tuple[ContentKey, GroupId]]) -> dict[BlockScope, list[BlockName]]:
+        """Those of these blocks that G2 holds, by their full names, by scope."""
+        pool = self.pool(Tier.G2)
         found: dict[BlockScope, list[BlockName]] = {}
-        for block in self.pool(Tier.G2).registered():
-            scope = BlockScope(block.identity, block.tenant, block.group, self._block_tokens)
-            found.setdefault(scope, []).append(self._names[block.key, block.group])
+        for key, group in blocks:
+            for block in pool.registered_in(row for row in pool.find([key], group) if row is not None):
+                scope = BlockScope(block.identity, block.tenant, group, self._block_tokens)
+                found.setdefault(scope, []).append(self._names[key, group])
         return found
 
     def room(self, tier: Tier) -> int:
@@ -243,7 +258,8 @@ class NodeTables:
         """Register blocks found by their headers in free slots; returns the slots of surplus copies."""
         pool = self.pool(tier)
         held = [pool.find([record.key], record.group)[0] is not None for record in records]
-        report = pool.adopt([_adopted(record) for record in records])
+        shared: dict[bytes, bytes] = {}
+        report = pool.adopt([_adopted(record, shared) for record in records])
         fresh: dict[BlockScope, dict[ContentKey, BlockName]] = {}
         for record, known in zip(records, held, strict=True):
             if not known:
@@ -265,7 +281,7 @@ class NodeTables:
         pool = self.pool(tier)
         slots: list[DoomedBlocks] = []
         for record in records:
-            slots.append(pool.adopt([_adopted(record)]).losers)
+            slots.append(pool.adopt([_adopted(record, {})]).losers)
             slots.append(pool.condemn(record.block, record.generation).doomed)
         return slots
 
@@ -291,14 +307,15 @@ def _staged(names: Sequence[BlockName], scope: BlockScope) -> StagedColumns:
     )
 
 
-def _adopted(record: InventoryRecord) -> AdoptedBlock:
+def _adopted(record: InventoryRecord, shared: dict[bytes, bytes]) -> AdoptedBlock:
+    """Equal identities and tenants become one object: a table may keep a million of them."""
     return AdoptedBlock(
         record.block,
         record.generation,
         record.key,
         record.parent,
         record.position,
-        record.identity,
-        record.tenant,
+        IdentityDigest(shared.setdefault(record.identity, record.identity)),
+        TenantDigest(shared.setdefault(record.tenant, record.tenant)),
         record.group,
     )

@@ -13,18 +13,19 @@ lock; absent blocks are a miss only while the tables are complete and the worker
 Threading: owned by the event loop of the service. No await.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, unique
 
 import numpy as np
 
 from blockyard.core.errors import KernelError, MalformedFrameError
+from blockyard.core.handles import DoomedBlocks
 from blockyard.core.jobs import JobId, destination_tier
 from blockyard.core.vocabulary import Epoch, JobKind, JobSeq, Tier, WorkerRole
-from blockyard.tiers.header import InventoryRecord
+from blockyard.tiers.inventory_pages import InventoryPages
 from blockyard.wire.worker_channel import ArenaInfo, Attached, RunningJob
-from blockyard_block_manager.inventory_match import Listing, QuarantinedSlots, match_inventory
+from blockyard_block_manager.inventory_match import Listing, QuarantinedSlots, TierMatch
 from blockyard_block_manager.job_desk import JobDesk
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.node_tables import LOCAL_TIERS, NodeTables
@@ -168,29 +169,37 @@ class Recovery:
     def begin_listing(self) -> Listing:
         """Note what the tables hold before the first page is asked for."""
         worker = self._workers[WorkerRole.OFFLOAD_WORKER]
-        tiers = tuple(tier for tier in LOCAL_TIERS if self._tables.has(tier))
         settles_arena = self._arena_unsure and not self._workers[WorkerRole.REMOTE_TIER].arena_writes
+        new_life = worker.epoch != self._listed_epoch
+        full = [
+            tier for tier in LOCAL_TIERS if self._tables.has(tier) and (new_life or (settles_arena and tier is Tier.G2))
+        ]
+        released = {slots.tier for slots in self._released}
         return Listing(
             worker_epoch=worker.epoch,
-            full=worker.epoch != self._listed_epoch or settles_arena,
             settles_arena=settles_arena,
             first=self._listed_epoch is None,
-            registered={tier: self._tables.pool(tier).registered() for tier in tiers},
+            tiers=tuple(tier for tier in LOCAL_TIERS if tier in full or tier in released),
+            registered={tier: self._tables.pool(tier).registered_generations() for tier in full},
             quarantined=tuple(self._released),
         )
 
-    def finish_listing(self, listing: Listing, records: dict[Tier, list[InventoryRecord]]) -> None:
-        """Make the tables agree with the headers of all slots, in one section.
+    def compare(self, listing: Listing, pages: Mapping[Tier, InventoryPages]) -> Iterator[None]:
+        """Make the tables agree with the headers, one section per step; the worker counts as listed after the last.
 
         A full listing (new life of the worker) drops registered blocks without their header. Every listing registers
         READY headers in free slots and announces them; of two copies of a block in a tier the newer stays.
         """
         worker = self._workers[WorkerRole.OFFLOAD_WORKER]
-        if worker.epoch != listing.worker_epoch or worker.phase is WorkerPhase.AWAY:
-            return
-        for tier in listing.registered:
-            for slots in match_inventory(self._tables, tier, listing, records[tier], self._profile.block_bytes):
-                self._freer.free(tier, slots, counted=True)
+        matches = [self._match(tier, listing, pages[tier]) for tier in listing.tiers]
+        for match in matches:
+            for doomed in match.steps():
+                self._free(match.tier, doomed)
+                yield
+                if worker.epoch != listing.worker_epoch or worker.phase is WorkerPhase.AWAY:
+                    return
+        for match in matches:
+            self._free(match.tier, match.decide())
         self._released = [item for item in self._released if item not in listing.quarantined]
         self._listed_epoch = worker.epoch
         self._arena_unsure = self._arena_unsure and not listing.settles_arena
@@ -211,6 +220,14 @@ class Recovery:
             worker.quarantine.clear()
 
     # --- inside -------------------------------------------------------------------------------------------------------
+    def _match(self, tier: Tier, listing: Listing, pages: InventoryPages) -> TierMatch:
+        block_bytes, part_records = self._profile.block_bytes, self._profile.listing_part
+        return TierMatch(self._tables, tier, listing, pages, block_bytes=block_bytes, part_records=part_records)
+
+    def _free(self, tier: Tier, doomed: Iterable[DoomedBlocks]) -> None:
+        for slots in doomed:
+            self._freer.free(tier, slots, counted=True)
+
     def _take_geometry(self, answer: Attached) -> bool:
         slabs = sum(slab.slots for slab in answer.slabs) if self._profile.g3_enabled else 0
         arena, before = answer.arena, self._arena

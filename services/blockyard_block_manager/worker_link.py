@@ -13,6 +13,7 @@ Threading: one event loop; one task per link.
 """
 
 import asyncio
+import gc
 from collections import deque
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -31,11 +32,12 @@ from blockyard.runtime.backoff import Backoff
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.rpc.client import RpcClient
 from blockyard.runtime.rpc.frame_buffer import close_descriptors
-from blockyard.tiers.header import InventoryRecord, parse_inventory
+from blockyard.tiers.inventory_pages import InventoryPages
 from blockyard.wire import worker_channel as channel
 from blockyard.wire.codec import PROTOCOL_VERSION
 from blockyard_block_manager.arena_keeper import ArenaKeeper
 from blockyard_block_manager.decisions import deciding
+from blockyard_block_manager.inventory_match import Listing
 from blockyard_block_manager.node_core import NodeCore
 
 ATTACH_SECONDS: Final = 30.0
@@ -43,6 +45,7 @@ ATTACH_SECONDS: Final = 30.0
 CALL_SECONDS: Final = 5.0
 UNMAP_SECONDS: Final = 60.0
 """A mapping is given up only when its last job has ended."""
+_COMPARED: Final = object()
 _log: Final = get_logger(__name__)
 
 ReplyT = TypeVar("ReplyT")
@@ -181,8 +184,7 @@ class WorkerLink:
                 self._take_results(rpc)
                 if self.role is WorkerRole.OFFLOAD_WORKER and self._core.recovery.needs_listing:
                     await self._list(rpc)
-                self._send_actions(rpc)
-                self._send_jobs(rpc)
+                self._send_due(rpc)
                 woken = asyncio.create_task(self._wake.wait())
                 await asyncio.wait({woken, ended}, return_when=asyncio.FIRST_COMPLETED)
                 woken.cancel()
@@ -192,29 +194,43 @@ class WorkerLink:
     # --- inventory ----------------------------------------------------------------------------------------------------
     async def _list(self, rpc: Rpc) -> None:
         listing = self._core.recovery.begin_listing()
-        records = {tier: await self._pages(rpc, tier) for tier in listing.registered}
-        with deciding():
-            self._core.listed(listing, records)
-        counts = {tier.label: len(found) for tier, found in records.items()}
+        pages = {tier: await self._pages(rpc, tier, listing) for tier in listing.tiers}
+        steps = self._core.compare(listing, pages)
+        while True:
+            with deciding():
+                if next(steps, _COMPARED) is _COMPARED:
+                    break
+            await asyncio.sleep(0)
+        # What the tables hold now stays: with a million slots each look of the collector at them takes 200 ms.
+        gc.freeze()
+        counts = {tier.label: len(found) for tier, found in pages.items()}
         _log.info("inventory compared", full=listing.full, **counts)
 
-    async def _pages(self, rpc: Rpc, tier: Tier) -> list[InventoryRecord]:
-        records: list[InventoryRecord] = []
+    async def _pages(self, rpc: Rpc, tier: Tier, listing: Listing) -> InventoryPages:
+        pages = InventoryPages()
         cursor = 0
         while True:
             request = channel.Inventory(tier=tier, cursor=cursor)
             page = _expect(await rpc.call(request, timeout_seconds=CALL_SECONDS), channel.InventoryPage)
-            records.extend(parse_inventory(page.records))
+            pages.add(page.records)
             if page.end:
-                return records
+                return pages
             if page.cursor <= cursor:
                 raise MalformedFrameError("the cursor of an inventory rises", tier=tier.label, cursor=cursor)
             cursor = page.cursor
+            if not listing.full:
+                # It decides about few slots, and nobody should wait for it.
+                self._take_results(rpc)
+                self._send_due(rpc)
 
     # --- jobs and results ---------------------------------------------------------------------------------------------
     def _pushed(self, push: channel.Push) -> None:
         self._results.append(push)
         self._wake.set()
+
+    def _send_due(self, rpc: Rpc) -> None:
+        self._send_actions(rpc)
+        self._send_jobs(rpc)
 
     def _take_results(self, rpc: Rpc) -> None:
         received: dict[int, list[int]] = {}

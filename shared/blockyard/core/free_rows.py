@@ -33,14 +33,16 @@ class FreeRows:
 
     def pop(self, count: int) -> list[BlockId]:
         """Take the ``count`` rows that go first; there are that many."""
-        self._strike_off()
+        if count:
+            self._strike_off()
         take = self._queue.popleft
         return [take() for _ in range(count)]
 
     def push(self, rows: Sequence[BlockId]) -> None:
         """Put rows behind all others."""
-        self._strike_off()
-        self._queue.extend(rows)
+        if rows:
+            self._strike_off()
+            self._queue.extend(rows)
 
     def remove(self, rows: Sequence[BlockId]) -> None:
         """Take these rows, all of which are here."""

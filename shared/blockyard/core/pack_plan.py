@@ -27,6 +27,7 @@ from blockyard.core.vocabulary import ROOT_KEY, ContentKey, IdentityDigest, Pack
 RECORD_HEADER_BYTES: Final = 256
 RECORD_UNIT_BYTES: Final = 256
 MAX_PACK_BLOCKS: Final = 64
+MAX_TIMERS_PER_CALL: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +282,10 @@ class PackPlanner:
             heapq.heapify(self._queue)
 
     def _run_timers(self, now: float) -> None:
-        while self._timers and self._timers[0][0] <= now:
+        """Look at tails whose time has come; after a recovery they may be many, so the rest has its turn later."""
+        for _ in range(MAX_TIMERS_PER_CALL):
+            if not self._timers or self._timers[0][0] > now:
+                return
             when, key = heapq.heappop(self._timers)
             node = self._nodes.get(key)
             if node is not None and node.check_at == when:

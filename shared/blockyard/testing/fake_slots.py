@@ -12,16 +12,13 @@ from blockyard.core.vocabulary import (
     BlockId,
     ChainDigest,
     ContentKey,
-    Epoch,
     Generation,
-    GroupId,
     IdentityDigest,
-    JobSeq,
     PackId,
     TenantDigest,
     key_of,
 )
-from blockyard.tiers.header import NO_FILE, HeaderState, InventoryRecord
+from blockyard.tiers.header import NO_FILE, HeaderState, SlotHeader, inventory_record, pack_header
 from blockyard.tiers.index_value import Locator
 
 
@@ -49,6 +46,22 @@ class FakeSlot:
         """Whether the bytes are those that were written."""
         return self.payload == self.checksum
 
+    def header(self, index: int, payload_bytes: int) -> SlotHeader:
+        """Its header, as the slot number ``index``."""
+        return SlotHeader(
+            state=self.state,
+            slot=BlockId(index),
+            generation=Generation(self.generation),
+            file_id=NO_FILE,
+            identity=IdentityDigest(self.identity),
+            digest=ChainDigest(self.digest),
+            parent=ContentKey(self.parent),
+            position=self.position,
+            payload_bytes=payload_bytes,
+            checksum=bytes(16),
+            tenant=TenantDigest(self.tenant),
+        )
+
     def damage(self) -> None:
         """Flip something in the bytes."""
         self.payload = self.payload[:-1] + bytes([self.payload[-1] ^ 1])
@@ -66,30 +79,13 @@ class FakeTier:
         """A tier of empty slots."""
         return cls(name.encode().ljust(16, b"\0"), [FakeSlot() for _ in range(slots)])
 
-    def records(self, busy: frozenset[int] = frozenset(), payload_bytes: int = 4_096) -> list[InventoryRecord]:
+    def records(self, busy: frozenset[int] = frozenset(), payload_bytes: int = 4_096) -> bytes:
         """Slots that were ever granted, as a worker lists them."""
-        return [
-            InventoryRecord(
-                state=slot.state,
-                block=BlockId(index),
-                generation=Generation(slot.generation),
-                bm_epoch=Epoch(0),
-                worker_epoch=Epoch(0),
-                job_seq=JobSeq(0),
-                file_id=NO_FILE,
-                identity=IdentityDigest(slot.identity),
-                digest=ChainDigest(slot.digest),
-                parent=ContentKey(slot.parent),
-                position=slot.position,
-                payload_bytes=payload_bytes,
-                tenant=TenantDigest(slot.tenant),
-                group=GroupId(0),
-                shard=0,
-                shards=1,
-            )
+        return b"".join(
+            inventory_record(pack_header(slot.header(index, payload_bytes)))
             for index, slot in enumerate(self.slots)
             if slot.state is not HeaderState.EMPTY and index not in busy
-        ]
+        )
 
 
 @dataclass(slots=True)

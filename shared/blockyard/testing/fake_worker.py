@@ -30,7 +30,8 @@ from blockyard.core.vocabulary import (
 )
 from blockyard.runtime.job_columns import check_job, ticket_of
 from blockyard.testing.fake_slots import FakeEngineMemory, FakeSlot, FakeStore, FakeTier
-from blockyard.tiers.header import HeaderState, InventoryRecord
+from blockyard.tiers.header import HeaderState
+from blockyard.tiers.inventory_pages import InventoryPages
 from blockyard.wire import worker_channel as channel
 
 Ticket = JobTicket[channel.Job]
@@ -115,13 +116,15 @@ class FakeWorker:
         """A result was received."""
         self._ledger.ack(Epoch(result.epoch), [result.seq], settled_below)
 
-    def inventory(self, tier: Tier) -> list[InventoryRecord]:
+    def inventory(self, tier: Tier) -> InventoryPages:
         """Slots of a tier, without those that running jobs write."""
+        pages = InventoryPages()
         busy: set[int] = set()
         for ticket, _ in self._running.values():
             if destination_tier(ticket.kind, ticket.payload.free_tier) is tier:
                 busy.update(_u32(ticket.payload.items.dst_index))
-        return self.tiers[tier].records(frozenset(busy)) if tier in self.tiers else []
+        pages.add(self.tiers[tier].records(frozenset(busy)))
+        return pages
 
     # --- execution ----------------------------------------------------------------------------------------------------
     @property

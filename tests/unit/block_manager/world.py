@@ -135,6 +135,8 @@ class World:
         self.engines: dict[str, Engine] = {}
         self.outcomes: dict[LoadId, LoadOutcome] = {}
         self.connected: set[WorkerRole] = set()
+        self.between_steps: Callable[[], None] = lambda: None
+        """Called between the steps of a comparison with an inventory."""
         self.epochs = 100
         self.workers: dict[WorkerRole, FakeWorker] = {}
         self.all_workers: list[FakeWorker] = []
@@ -276,7 +278,8 @@ class World:
         if OW not in self.connected or not self.core.recovery.needs_listing:
             return False
         listing = self.core.recovery.begin_listing()
-        self.core.listed(listing, {tier: self.workers[OW].inventory(tier) for tier in listing.registered})
+        for _ in self.core.compare(listing, {tier: self.workers[OW].inventory(tier) for tier in listing.tiers}):
+            self.between_steps()
         return True
 
     def tick(self, seconds: float = 0.0) -> int:

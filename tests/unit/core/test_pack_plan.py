@@ -5,7 +5,7 @@ import pytest
 from blockyard.core.block_name import BlockName
 from blockyard.core.errors import ConfigurationError
 from blockyard.core.events import BlockScope
-from blockyard.core.pack_plan import PackGeometry, PackPlan, PackPlanner
+from blockyard.core.pack_plan import MAX_TIMERS_PER_CALL, PackGeometry, PackPlan, PackPlanner
 from blockyard.core.vocabulary import (
     ROOT_KEY,
     ChainDigest,
@@ -277,6 +277,17 @@ def test_eviction_of_the_end_of_a_stored_tail_plans_nothing(planner: PackPlanner
     planner.evicted([names[2].key], 10.0)
 
     assert planner.due(100.0) == []
+
+
+def test_tails_whose_time_comes_all_at_once_are_looked_at_over_several_calls() -> None:
+    planner = PackPlanner(FOUR, tail_idle_seconds=IDLE)
+    chains = MAX_TIMERS_PER_CALL + 10
+    for number in range(chains):
+        planner.registered(chain(1, f"{number}-"), SCOPE, 0.0)
+
+    first = planner.due(IDLE, limit=2 * chains)
+    assert len(first) == MAX_TIMERS_PER_CALL
+    assert len(planner.due(IDLE, limit=2 * chains)) == 10
 
 
 # --- memory -------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Finding, matching, pinning and sharing blocks."""
 
+import numpy as np
 import pytest
 
 from blockyard.core.errors import BlockNotFoundError, BlockStateError
@@ -84,6 +85,20 @@ def test_facts_tell_all_that_was_staged() -> None:
     assert (facts.key, facts.parent, facts.position) == (run.key(1), run.key(0), 1)
     assert (facts.identity, facts.tenant, facts.group) == (IDENTITY, bytes(16), 0)
     assert sorted(pool.registered()) == sorted(pool.facts(rows))
+
+
+def test_rows_with_a_findable_block_are_told_from_all_others() -> None:
+    pool = make_pool(6)
+    idle, gone, held = store(pool, chain("a", 3))
+    with pool.pin_all([chain("a", 3).key(2)]), complete(pool, chain("b", 1)):
+        pool.condemn(gone, pool.generation(gone)).doomed.release()
+        assert [facts.block for facts in pool.registered_in(map(BlockId, range(6)))] == [idle, held]
+        assert [row for row, generation in enumerate(pool.registered_generations()) if generation] == [idle, held]
+        pool.condemn(held, pool.generation(held))
+        assert [facts.block for facts in pool.registered_in(map(BlockId, range(6)))] == [idle]
+        assert np.flatnonzero(pool.registered_generations()).tolist() == [idle]
+    assert pool.generations().tolist() == [pool.generation(BlockId(row)) for row in range(6)]
+    pool.drain_doomed().release()
 
 
 def test_rows_without_a_registered_block_have_no_facts() -> None:
