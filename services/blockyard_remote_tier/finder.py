@@ -1,7 +1,8 @@
 """Answers lookups from the prefix index: in the object store, a miss, or not known.
 
 *Miss* is said only while the index is complete and describes the store that is open; every error and every doubt is
-*unknown*. Threading: one event loop.
+*unknown*. So is everything while the store does not answer: what cannot be read now is no hit.
+Threading: one event loop.
 """
 
 import random
@@ -40,15 +41,17 @@ class Finder:
         *,
         metrics: Metrics,
         incomplete: Callable[[], None],
+        readable: Callable[[], bool],
         chance: random.Random,
     ) -> None:
-        """Ask ``index``; ``incomplete`` is called where it does not know everything."""
+        """Ask ``index`` while the store is ``readable``; ``incomplete`` is called where it does not know everything."""
         self._index = index
         self._opened = opened
         self._writes = writes
         self._register = register
         self._metrics = metrics
         self._incomplete = incomplete
+        self._readable = readable
         self._chance = chance
 
     async def find(self, request: Find) -> Found:
@@ -77,6 +80,8 @@ class Finder:
         marker = self._opened.marker
         if marker is None:
             self._incomplete()
+            return nothing, Availability.UNKNOWN
+        if not self._readable():
             return nothing, Availability.UNKNOWN
         try:
             answer = await self._index.find(identity, keys)

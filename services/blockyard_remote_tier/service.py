@@ -14,7 +14,7 @@ from blockyard.core.vocabulary import Epoch
 from blockyard.runtime.http import Health
 from blockyard.runtime.settings import NodeSettings
 from blockyard.runtime.telemetry import Metrics
-from blockyard.tiers.breaker import Breaker
+from blockyard.tiers.breaker import Breaker, BreakerState
 from blockyard.tiers.bucket_admin import BucketAdmin, S3BucketAdmin
 from blockyard.tiers.object_store import ObjectStore, S3ObjectStore, StoreCredentials, StoreEndpoint
 from blockyard.tiers.prefix_index import PrefixIndex
@@ -84,8 +84,9 @@ class RemoteTier:
         """Wire the parts; nothing is sent before ``upkeep.run`` or a request."""
         g4 = settings.g4
         breaker = Breaker("s3", clock)
-        store = GuardedStore(ports.store, breaker, g4.max_requests)
-        # Small questions never wait behind payload.
+        # Loads never wait behind stores, and small questions never behind payload.
+        reads = GuardedStore(ports.store, breaker, g4.max_requests)
+        puts = GuardedStore(ports.store, breaker, g4.max_requests)
         control = GuardedStore(ports.store, breaker, _CONTROL_REQUESTS)
         self._index = GuardedIndex(ports.index, Breaker("redis", clock))
         self._copies = CopyThread()
@@ -93,7 +94,7 @@ class RemoteTier:
         self._register = PackRegister()
         self.opened = OpenStore(control, ports.admin, g4.prefix, int(g4.target_bytes))
         self.writes = IndexWrites(self._index, metrics.dropped.labels("index_write").inc)
-        repair = IndexRepair(store, ports.admin, self._index, g4.prefix)
+        repair = IndexRepair(reads, ports.admin, self._index, g4.prefix)
         self.upkeep = Upkeep(
             self.opened, self._index, self.writes, repair, health=health, metrics=metrics, attached=attached
         )
@@ -101,9 +102,10 @@ class RemoteTier:
             self._arenas,
             self._copies,
             self.opened,
-            self._writer(store, settings, metrics, worker_epoch, clock),
-            self._reader(store, settings, metrics, worker_epoch),
-            self._finder(metrics, random.Random(worker_epoch)),
+            self._writer(puts, settings, metrics, worker_epoch, clock),
+            self._reader(reads, settings, metrics, worker_epoch),
+            # Not while it is being probed: the upkeep does that, at nobody's cost.
+            self._finder(metrics, random.Random(worker_epoch), lambda: breaker.state is BreakerState.CLOSED),
             attached=self.upkeep.poke,
         )
 
@@ -134,7 +136,7 @@ class RemoteTier:
             verify=not settings.unsafe.skip_verification,
         )
 
-    def _finder(self, metrics: Metrics, chance: random.Random) -> Finder:
+    def _finder(self, metrics: Metrics, chance: random.Random, readable: Callable[[], bool]) -> Finder:
         return Finder(
             self._index,
             self.opened,
@@ -142,6 +144,7 @@ class RemoteTier:
             self._register,
             metrics=metrics,
             incomplete=self.upkeep.poke,
+            readable=readable,
             chance=chance,
         )
 

@@ -29,7 +29,8 @@ from blockyard_remote_tier.index_writes import IndexWrites
 from blockyard_remote_tier.open_store import OpenStore
 
 _ROUND_SECONDS: Final = 2.0
-_PROBE_SECONDS: Final = 5.0
+_PROBE_SECONDS: Final = 2.0
+"""The marker is small: a store that takes longer for it is no help to loads."""
 SHORTEST_PAUSE_SECONDS: Final = 0.1
 _log: Final = get_logger(__name__)
 

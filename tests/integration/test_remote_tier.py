@@ -143,10 +143,11 @@ async def test_with_the_store_away_nothing_is_lost(
         statuses = set((await remote.bench.run(remote.bench.get_job(RUN, locators, first_slot=10))).status)
         assert statuses <= {ItemStatus.UNKNOWN, ItemStatus.TIMEOUT}
         assert not (await remote.bench.put(chain("other", 4), first_slot=20)).all_ok
-        assert (await remote.bench.find(RUN)).availability == [HIT] * 8
+        assert (await remote.bench.find(RUN)).availability == [UNKNOWN] * 8
     finally:
         seaweedfs_server.start()
     await remote.until(lambda page: page.status_code == httpx.codes.OK)
+    assert (await remote.bench.find(RUN)).availability == [HIT] * 8
     assert (await remote.bench.load(RUN, first_slot=10)).all_ok
 
 

@@ -57,7 +57,7 @@ async def timed(remote: RemoteTierProcess, job: Job) -> set[ItemStatus]:
 
 
 async def found(remote: RemoteTierProcess) -> list[Availability]:
-    """Availability of the blocks; the index is asked, so the store must not matter."""
+    """Availability of the blocks; no answer may wait for the store."""
     async with asyncio.timeout(GRACE_SECONDS):
         return (await remote.bench.find(RUN)).availability
 
@@ -111,10 +111,12 @@ async def test_a_store_that_falls_silent_delays_no_job_and_comes_back(
             )
             assert loaded | stored <= {ItemStatus.TIMEOUT, ItemStatus.UNKNOWN}
             await remote.until(failing("s3"))
-            assert await found(remote) == [HIT] * 8
+            assert await found(remote) == [UNKNOWN] * 8, "what cannot be read now is no hit"
+            assert await timed(remote, bench.get_job(RUN, locators, first_slot=8)) == {ItemStatus.UNKNOWN}
         finally:
             os.kill(seaweedfs_server.pid, signal.SIGCONT)
         await remote.until(lambda page: page.is_success)
+        assert await found(remote) == [HIT] * 8
         assert (await bench.load(RUN, first_slot=8)).all_ok
         assert bench.holds(RUN, first_slot=8) == [True] * 8
         assert "Traceback" not in remote.log

@@ -2,11 +2,12 @@
 
 ::
 
-    CLOSED --n failures in a row--> OPEN --pause over--> HALF_OPEN (one call passes) --success--> CLOSED
-                                     ^------------------------ failure, longer pause ----'
+    CLOSED --silence, or n failures in a row--> OPEN --pause over--> HALF_OPEN (one call passes) --success--> CLOSED
+                                                 ^------------------------ failure, longer pause ----'
 
 Only ``UnavailableError`` counts as a failure: an answer, even a refusing one, proves that the server is there. A call
-that its caller gave up counts as a failure if it had waited for long: a server that hangs is dead, too.
+that its caller gave up counts as a failure if it had waited for long: a server that hangs is dead, too. Silence, that
+is a call without an answer while nobody else had one, opens at once: each further try would cost somebody a timeout.
 Threading: one event loop; no awaits inside.
 """
 
@@ -16,7 +17,7 @@ from enum import Enum, unique
 from typing import Final
 
 from blockyard.core.clock import Clock
-from blockyard.core.errors import AccessDeniedError, BlockyardError, UnavailableError
+from blockyard.core.errors import AccessDeniedError, BlockyardError, DeadlineExceededError, UnavailableError
 
 _FAILURES_TO_OPEN: Final = 3
 _FIRST_PAUSE_SECONDS: Final = 0.5
@@ -38,18 +39,20 @@ class BreakerState(Enum):
 class _Outcome(Enum):
     ANSWERED = "answered"
     FAILED = "failed"
+    UNANSWERED = "unanswered"
     GIVEN_UP = "given up"
 
 
 class Breaker:
     """Counts failures in a row of one server and refuses calls while it is believed dead."""
 
-    def __init__(self, server: str, clock: Clock, *, failures_to_open: int = _FAILURES_TO_OPEN) -> None:
+    def __init__(self, server: str, clock: Clock, *, longest_pause_seconds: float = _LONGEST_PAUSE_SECONDS) -> None:
         """Guard calls to ``server`` (a name for messages)."""
         self._server = server
         self._clock = clock
-        self._limit = failures_to_open
+        self._longest_pause = longest_pause_seconds
         self._failures = 0
+        self._answers = 0
         self._pause = _FIRST_PAUSE_SECONDS
         self._retry_at = 0.0
         self._probing = False
@@ -57,7 +60,7 @@ class Breaker:
     @property
     def state(self) -> BreakerState:
         """State at this moment."""
-        if self._failures < self._limit:
+        if self._failures < _FAILURES_TO_OPEN:
             return BreakerState.CLOSED
         return BreakerState.OPEN if self._clock.monotonic() < self._retry_at else BreakerState.HALF_OPEN
 
@@ -69,13 +72,16 @@ class Breaker:
             UnavailableError: the breaker is open; nothing was sent.
         """
         probing = self._admit()
-        started = self._clock.monotonic()
+        started, answers = self._clock.monotonic(), self._answers
         outcome = _Outcome.GIVEN_UP
         try:
             yield
             outcome = _Outcome.ANSWERED
         except AccessDeniedError:
             outcome = _Outcome.ANSWERED
+            raise
+        except DeadlineExceededError:
+            outcome = _Outcome.UNANSWERED
             raise
         except UnavailableError:
             outcome = _Outcome.FAILED
@@ -85,7 +91,9 @@ class Breaker:
             raise
         finally:
             if outcome is _Outcome.GIVEN_UP and self._clock.monotonic() - started >= _PATIENCE_SECONDS:
-                outcome = _Outcome.FAILED
+                outcome = _Outcome.UNANSWERED
+            if outcome is _Outcome.UNANSWERED and self._answers == answers:
+                self._failures = max(self._failures, _FAILURES_TO_OPEN - 1)
             self._settle(outcome, probing)
 
     def _admit(self) -> bool:
@@ -101,11 +109,12 @@ class Breaker:
         if probing:
             self._probing = False
         if outcome is _Outcome.ANSWERED:
+            self._answers += 1
             self._failures = 0
             self._pause = _FIRST_PAUSE_SECONDS
-        elif outcome is _Outcome.FAILED:
+        elif outcome is not _Outcome.GIVEN_UP:
             self._failures += 1
-            if self._failures >= self._limit:
+            if self._failures >= _FAILURES_TO_OPEN:
                 self._retry_at = self._clock.monotonic() + self._pause
                 if probing:
-                    self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+                    self._pause = min(2 * self._pause, self._longest_pause)

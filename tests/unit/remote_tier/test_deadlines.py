@@ -11,6 +11,7 @@ from blockyard.core.vocabulary import Availability, ItemStatus
 from blockyard.testing.blocks import chain
 from blockyard.testing.remote_bench import JobAnswer, PackControl
 from blockyard.testing.rpc_peer import until
+from blockyard.tiers.object_store import PutOutcome
 
 if TYPE_CHECKING:
     import pytest
@@ -94,3 +95,48 @@ async def test_a_cancelled_load_asks_for_nothing(node: Node) -> None:
     asked = len(node.store.calls)
     assert (await ends(node, job, PackControl(job, cancelled=True))).status == [ItemStatus.SKIPPED] * 8
     assert len(node.store.calls) == asked
+
+
+async def test_a_store_that_falls_silent_costs_one_load_its_time_and_is_unknown_until_it_answers(node: Node) -> None:
+    await node.bench.put(RUN)
+    locators = (await node.bench.find(RUN)).locators
+    node.store.gate.clear()
+    asked = len(node.store.calls)
+    first = asyncio.create_task(ends(node, short(node.bench.get_job(FIRST, locators[:4], first_slot=10), 50)))
+    await until(lambda: len(node.store.calls) > asked)
+    node.clock.advance(1.5)
+    assert (await first).status == [ItemStatus.TIMEOUT] * 4
+    assert (await node.bench.find(RUN)).availability == [Availability.UNKNOWN] * 8
+    asked = len(node.store.calls)
+    second = await ends(node, node.bench.get_job(SECOND, locators[4:], first_slot=20))
+    assert second.status == [ItemStatus.UNKNOWN] * 4
+    assert len(node.store.calls) == asked, "it ended without asking"
+    node.store.gate.set()
+    node.clock.advance(1)
+    assert (await node.bench.find(RUN)).availability == [Availability.UNKNOWN] * 8, "probing is for the upkeep"
+    assert await node.tier.upkeep.round()
+    assert (await node.bench.find(RUN)).availability == [Availability.G4] * 8
+    assert (await ends(node, node.bench.get_job(RUN, locators, first_slot=10))).all_ok
+
+
+async def test_packs_that_hang_on_their_way_to_the_store_take_no_place_of_a_load(
+    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = make_node(max_requests=1)
+    await node.until_ready()
+    await node.bench.put(FIRST)
+    locators = (await node.bench.find(FIRST)).locators
+    hanging = asyncio.Event()
+
+    async def silent(key: str, body: object) -> PutOutcome:
+        hanging.set()
+        await asyncio.Event().wait()
+        return PutOutcome.STORED
+
+    monkeypatch.setattr(node.store, "put_if_absent", silent)
+    node.bench.fill(chain("other", 4), first_slot=20)
+    putting = asyncio.create_task(node.bench.run(node.bench.put_job(chain("other", 4), first_slot=20)))
+    await asyncio.wait_for(hanging.wait(), WAIT_SECONDS)
+    assert (await ends(node, node.bench.get_job(FIRST, locators, first_slot=10))).all_ok
+    putting.cancel()
+    await asyncio.gather(putting, return_exceptions=True)

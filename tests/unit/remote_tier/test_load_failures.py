@@ -175,6 +175,7 @@ async def test_a_dead_store_drops_nothing(node: Node, error: BlockyardError, sta
     assert (await node.bench.run(job)).status == [status] * 4
     node.store.down = None
     node.clock.advance(10)
+    assert await node.tier.upkeep.round()
     assert (await node.bench.find(RUN)).availability == [HIT] * 8
 
 

@@ -76,7 +76,7 @@ async def test_a_pack_that_was_read_damaged_is_replaced_not_adopted(node: Node) 
 
 # --- the store fails ------------------------------------------------------------------------------------------------
 async def test_a_put_whose_answer_was_lost_is_adopted_at_the_second_attempt(node: Node) -> None:
-    node.store.lose_next_answer(DeadlineExceededError("no answer"))
+    node.store.lose_next_answer(UnavailableError("the connection ended"))
     assert (await node.bench.put(RUN.slice(0, 4))).all_ok
     assert node.store.puts().count(node.bench.key(FIRST_PACK)) == 2
     assert (await node.bench.load(RUN.slice(0, 4), first_slot=10)).all_ok

@@ -2,7 +2,13 @@
 
 import pytest
 
-from blockyard.core.errors import AccessDeniedError, BlockyardError, ObjectNotFoundError, UnavailableError
+from blockyard.core.errors import (
+    AccessDeniedError,
+    BlockyardError,
+    DeadlineExceededError,
+    ObjectNotFoundError,
+    UnavailableError,
+)
 from blockyard.testing.clock import FakeClock
 from blockyard.tiers.breaker import Breaker, BreakerState
 
@@ -106,7 +112,34 @@ def test_calls_given_up_after_long_waits_are_failures(
             clock.advance(seconds)
             raise TimeoutError
 
-    for _ in range(3):
-        with pytest.raises(TimeoutError):
-            give_up()
+    with pytest.raises(TimeoutError):
+        give_up()
     assert state_of(breaker) is state
+
+
+def test_silence_opens_at_once(breaker: Breaker) -> None:
+    fail(breaker, DeadlineExceededError("no answer"))
+    assert state_of(breaker) is BreakerState.OPEN
+
+
+def test_a_slow_call_beside_others_that_are_answered_is_no_silence(breaker: Breaker) -> None:
+    def call() -> None:
+        with breaker.attempt():
+            with breaker.attempt():
+                pass
+            raise DeadlineExceededError("no answer")
+
+    with pytest.raises(DeadlineExceededError):
+        call()
+    assert state_of(breaker) is BreakerState.CLOSED
+
+
+def test_calls_under_way_when_it_opens_do_not_make_the_pause_longer(breaker: Breaker, clock: FakeClock) -> None:
+    calls = [breaker.attempt() for _ in range(8)]
+    for call in calls:
+        call.__enter__()
+    for call in calls:
+        error = DeadlineExceededError("no answer")
+        assert not call.__exit__(type(error), error, None)
+    clock.advance(0.6)
+    assert state_of(breaker) is BreakerState.HALF_OPEN
