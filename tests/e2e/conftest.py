@@ -15,7 +15,8 @@ from blockyard.testing.launcher import Launcher
 def launcher(request: pytest.FixtureRequest) -> Iterator[Launcher]:
     """A launcher; the test fails if its run leaves anything."""
     # Not below the folder of the test runner: that is too deep for the paths of unix sockets.
-    with tempfile.TemporaryDirectory(prefix="by-") as temporary:
+    # Its name has what servers give a meaning in their configurations and arguments.
+    with tempfile.TemporaryDirectory(prefix="b y,ü'\"\\u-") as temporary:
         launcher = Launcher(f"{os.getpid()}-{request.node.name}", Path(temporary))
         yield launcher
         try:

@@ -19,7 +19,7 @@ def run_demo(launcher: Launcher, *arguments: str) -> tuple[int, dict[str, Any], 
 
 def test_blocks_travel_survive_and_are_never_wrong(launcher: Launcher) -> None:
     code, summary, log = run_demo(launcher)
-    assert summary["failures"] == [], log
+    assert (summary["failures"], summary["not_reached"]) == ([], []), log
     assert (code, summary["ok"], summary["wrong_bytes"]) == (0, True, 0)
     assert all(count >= 1_000 for count in summary["verified_blocks"].values())
     assert summary["g4_cross_node_hits"] > 0
@@ -41,4 +41,5 @@ def test_without_verification_the_engine_is_given_wrong_bytes_and_the_run_says_s
 def test_time_limit_ends_the_run_in_order(launcher: Launcher) -> None:
     code, summary, _ = run_demo(launcher, "--short", "--seconds", "1")
     assert code == EXIT_START
-    assert summary["failures"] == ["the run ended early: not finished after 1 s"]
+    assert summary["failures"] == ["the run ended early: not everything had started after 1 s (--seconds)"]
+    assert len(summary["not_reached"]) == 7

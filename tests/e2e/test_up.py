@@ -1,7 +1,10 @@
 """``blockyard up`` leaves nothing behind, whatever way it ends."""
 
 import os
+import shutil
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -61,6 +64,33 @@ def test_end_of_a_service_ends_the_run_and_is_named(launcher: Launcher) -> None:
         _, stderr = run.communicate()
     assert run.returncode == EXIT_FAILED
     assert "remote-tier ended with status -9" in stderr
+
+
+def test_kept_run_that_is_killed_leaves_no_socket_in_shared_places(launcher: Launcher) -> None:
+    with launcher.start("up", "--keep") as run:
+        wait_for_line(run, "/docs")
+        (server,) = [pid for pid in launcher.processes() if b"-master.port.grpc" in command_line(pid)]
+        ports = [
+            word.partition(b"=")[2].decode() for word in command_line(server).split(b"\0") if b".port.grpc=" in word
+        ]
+        sockets = [file for port in ports for file in Path("/tmp").glob(f"seaweedfs-*-grpc-{port}.sock")]
+        (worker, *_) = [pid for pid in launcher.processes() if b"blockyard-remote-tier" in command_line(pid)]
+        os.kill(worker, signal.SIGSTOP)
+        run.kill()
+        run.communicate()
+    wait_until(lambda: not launcher.processes())
+    assert len(sockets) == len(ports) == 5
+    assert [file for file in sockets if file.exists()] == []
+    (kept,) = launcher.temporary.iterdir()
+    assert (kept / "logs" / "seaweedfs.log").exists()
+    shutil.rmtree(kept)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def command_line(pid: int) -> bytes:

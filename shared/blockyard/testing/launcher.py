@@ -7,9 +7,10 @@ import os
 import subprocess
 import sysconfig
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from blockyard.cli.child_process import child_environment
 
@@ -26,14 +27,27 @@ class Launcher:
     mark: str
     temporary: Path
 
-    def start(self, *arguments: str) -> RunningCommand:
-        """Start ``blockyard`` with these arguments in a session of its own."""
-        added = {"RUN_MARK": self.mark, "TMPDIR": str(self.temporary)}
+    def start(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        stdout: int | IO[str] = subprocess.PIPE,
+        wrapper: Sequence[str] = (),
+    ) -> RunningCommand:
+        """Start ``blockyard`` with these arguments in a session of its own.
+
+        Args:
+            arguments: what follows the name of the command.
+            environment: variables to add, settings among them.
+            stdout: where its output goes.
+            wrapper: a program and arguments that run the command line behind them.
+        """
+        added = {"RUN_MARK": self.mark, "TMPDIR": str(self.temporary)} | dict(environment or {})
         return subprocess.Popen(
-            [_COMMAND, *arguments],
+            [*wrapper, _COMMAND, *arguments],
             env=child_environment(os.environ, added),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
