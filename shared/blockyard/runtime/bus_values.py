@@ -5,12 +5,9 @@ Threading: frozen values.
 
 from dataclasses import dataclass
 from enum import StrEnum, unique
-from typing import Final
 from urllib.parse import urlsplit
 
-from blockyard.core.errors import BlockyardError, ConfigurationError
-
-_SCHEMES: Final = ("nats", "tls", "ws", "wss")
+from blockyard.core.errors import BlockyardError
 
 
 @unique
@@ -69,17 +66,6 @@ class Record:
 
 
 def server_of(url: str) -> str:
-    """Host and port for logs and errors: the address itself may hold a password.
-
-    Raises:
-        ConfigurationError: it is no address of a server.
-    """
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname if parts.scheme in _SCHEMES else None, parts.port
-    except ValueError:
-        # What the error says may be a piece of the password.
-        host = port = None
-    if not host:
-        raise ConfigurationError("not an address like nats://host:4222", key="nats.url")
-    return f"{host}:{port}" if port else host
+    """Host and port for logs and errors: the address itself may hold a password."""
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)

@@ -29,6 +29,7 @@ from blockyard.runtime.settings import NodeSettings
 
 FOLDER_ID_BYTES: Final = 16
 _FOLDER_MODE: Final = 0o700
+_KERNEL_FOLDERS: Final = ("/proc", "/sys")
 
 
 @unique
@@ -66,6 +67,14 @@ class ServiceFolder:
     def socket(self) -> Path:
         """Channel that this service serves."""
         return self.path / "channel.sock"
+
+    def check(self) -> None:
+        """Whether ``create`` could succeed, as far as can be told without making anything.
+
+        Raises:
+            ConfigurationError: a file is in the way, or the folder would lie where nothing can be made.
+        """
+        _check_folder(self.path)
 
     def create(self) -> None:
         """Make the folder if it is missing, readable by its user only.
@@ -194,6 +203,20 @@ def _make_folder(path: Path) -> None:
         path.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         if not os.access(path, os.W_OK | os.X_OK):
             raise PermissionError(13, "no permission to write")
+    except OSError as error:
+        raise unusable(path, error) from error
+
+
+def _check_folder(path: Path) -> None:
+    try:
+        present = next(folder for folder in (path, *path.parents) if folder.exists())
+        if not present.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "not a folder")
+        # The files of the kernel say that their folders can be written, and then make nothing.
+        if any(present.resolve().is_relative_to(folder) for folder in _KERNEL_FOLDERS):
+            raise OSError(errno.EROFS, "files of the kernel, not a disk")
+        if not os.access(present, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "no permission to write")
     except OSError as error:
         raise unusable(path, error) from error
 

@@ -1,21 +1,19 @@
 """Settings of a node: one typed tree, read once at start, from environment over YAML over defaults.
 
-``BLOCKYARD_G3__CAPACITY=64GiB`` in the environment, or ``g3: {capacity: 64GiB}`` in the file named by
-``BLOCKYARD_CONFIG``. The three services of a node read the same tree. Unknown keys are refused, with the nearest known
-one named; secrets never show in ``repr`` or dumps. What client libraries would read by themselves (accounts of a cloud,
-proxies) is taken away from them by ``shield_environment``: a setting comes from here or does not exist.
+``BLOCKYARD_G3__CAPACITY=64GiB`` in the environment (in upper or lower case), or ``g3: {capacity: 64GiB}`` in the file
+named by ``BLOCKYARD_CONFIG``. The three services of a node read the same tree. Unknown keys are refused, the nearest
+known one named; secrets never show in ``repr`` or dumps. What client libraries would read by themselves (accounts of a
+cloud, proxies) is taken away from them by ``shield_environment``: a setting comes from here or does not exist.
 Threading: frozen values; nothing else in the project reads the environment.
 """
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Self
-from urllib.parse import urlsplit
+from typing import Final, Self
 
-import yaml
 from pydantic import (
     BaseModel,
     ByteSize,
@@ -26,10 +24,24 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from blockyard.core.errors import ConfigurationError
 from blockyard.core.pack_plan import RECORD_HEADER_BYTES
+from blockyard.runtime.setting_values import (
+    Size,
+    complaint,
+    require_folder,
+    require_host,
+    require_nats_address,
+    require_redis_address,
+    require_web_address,
+    require_word,
+    shown_size,
+)
+from blockyard.runtime.settings_file import read_file
 from blockyard.tiers.g4_packs import MAX_PACK_BYTES, PACK_HEADER_BYTES
+from blockyard.tiers.header import MOST_SLOTS
 
 ENV_PREFIX: Final = "BLOCKYARD_"
 ENV_CONFIG: Final = "BLOCKYARD_CONFIG"
@@ -37,7 +49,9 @@ ENV_SEPARATOR: Final = "__"
 MAX_TARGET_BYTES: Final = MAX_PACK_BYTES - PACK_HEADER_BYTES
 """Most that the blocks of one object may take."""
 _DEFAULT_BLOCK_BYTES: Final = 131_072
+_SHORTEST_SECONDS: Final = 0.001
 _LONGEST_SECONDS: Final = 3_600.0
+_LARGEST_TIER: Final = 1 << 50
 _FOREIGN_PREFIX: Final = "AWS_"
 _FOREIGN_NAMES: Final = ("http_proxy", "https_proxy", "all_proxy")
 
@@ -64,10 +78,12 @@ class NodeSection(_Section):
     """Part of the event subject and of the key of the NATS record; keeps clusters on one NATS apart."""
     folder: Path = Path("/var/lib/blockyard")
     """State folder of the node; local disk. Sockets, locks and epochs of all its processes lie below it."""
-    block_bytes: ByteSize = Field(default=ByteSize(_DEFAULT_BLOCK_BYTES), ge=4_096)
+    block_bytes: Size = Field(default=ByteSize(_DEFAULT_BLOCK_BYTES), ge=4_096, le=MAX_TARGET_BYTES)
     """Payload bytes of one block; a multiple of 4096, at most 65528 KiB. Engines with another size are refused."""
-    block_tokens: int = Field(default=512, ge=1)
+    block_tokens: int = Field(default=512, ge=1, le=1 << 20)
     """Tokens of one block. Engines with another number are refused."""
+
+    _folder = field_validator("folder", mode="before")(require_folder)
 
     @field_validator("block_bytes")
     @classmethod
@@ -82,7 +98,7 @@ class NodeSection(_Section):
 class G2Section(_Section):
     """Host memory tier."""
 
-    capacity: ByteSize = ByteSize(1 << 30)
+    capacity: Size = Field(default=ByteSize(1 << 30), le=_LARGEST_TIER)
     """Payload bytes in host memory; as many whole blocks as fit, at least one."""
 
 
@@ -91,7 +107,7 @@ class G3Section(_Section):
 
     enabled: bool = True
     """Whether the node has this tier."""
-    capacity: ByteSize = ByteSize(8 << 30)
+    capacity: Size = Field(default=ByteSize(8 << 30), le=_LARGEST_TIER)
     """Payload bytes on disk, preallocated at the first start; as many whole blocks as fit, at least one."""
     folder: Path | None = None
     """Folder of the slab files; default ``<node folder>/g3``."""
@@ -99,25 +115,10 @@ class G3Section(_Section):
     """What moves bytes between G2 and the slab file."""
     commit_interval_ms: int = Field(default=10, ge=1, le=10_000)
     """Longest time that finished payloads wait for their sync."""
-    commit_bytes: ByteSize = ByteSize(64 << 20)
+    commit_bytes: Size = Field(default=ByteSize(64 << 20), le=1 << 40)
     """So many payload bytes that wait start a sync at once."""
 
-
-def _is_web_address(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        port = parts.port
-    except ValueError:
-        return False
-    plain = parts.username is None and parts.path in ("", "/") and not (parts.query or parts.fragment)
-    return (
-        plain
-        and parts.scheme in ("http", "https")
-        and bool(parts.hostname)
-        and port != 0
-        and text.isprintable()
-        and " " not in text
-    )
+    _folder = field_validator("folder", mode="before")(require_folder)
 
 
 class G4Section(_Section):
@@ -127,7 +128,7 @@ class G4Section(_Section):
     """Whether the node has this tier. Without it no remote-tier is needed."""
     endpoint_url: str = "http://127.0.0.1:8333"
     """Address of the S3-compatible server: scheme, host and port."""
-    region: str = "us-east-1"
+    region: str = Field(default="us-east-1", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
     """Region that requests are signed for."""
     bucket: str = Field(default="blockyard", pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
     """Bucket of the store; made where it is missing."""
@@ -137,22 +138,22 @@ class G4Section(_Section):
     """Account of the object store."""
     secret_key: SecretStr = SecretStr("")
     """Its secret."""
-    target_bytes: ByteSize = Field(default=ByteSize(4 << 20), ge=4_096)
+    target_bytes: Size = Field(default=ByteSize(4 << 20), ge=4_096)
     """Wanted size of the blocks in one object, at most 65532 KiB; one value per store, kept in its marker."""
-    tail_idle_seconds: float = Field(default=2.0, gt=0, le=_LONGEST_SECONDS)
+    tail_idle_seconds: float = Field(default=2.0, ge=_SHORTEST_SECONDS, le=_LONGEST_SECONDS)
     """A partly filled pack is stored when its chain got no new block for this long."""
-    request_timeout_seconds: float = Field(default=10.0, gt=0, le=_LONGEST_SECONDS)
+    request_timeout_seconds: float = Field(default=10.0, ge=_SHORTEST_SECONDS, le=_LONGEST_SECONDS)
     """Longest time for one request to the object store."""
     max_requests: int = Field(default=8, ge=1, le=256)
-    """Requests with payload at a time; also the packs that may be on their way to the store at once."""
+    """Requests with payload at a time, each way; also the packs that may be on their way to the store at once."""
 
-    @field_validator("endpoint_url")
+    _web_address = field_validator("endpoint_url")(require_web_address)
+
+    @field_validator("access_key", "secret_key")
     @classmethod
-    def _web_address(cls, value: str) -> str:
-        # The clients meet another kind of text only when they send, and then each in a way of its own.
-        if not _is_web_address(value):
-            raise ValueError("must be http://host:port or https://host:port, and nothing behind it")
-        return value.rstrip("/")
+    def _word(cls, value: SecretStr) -> SecretStr:
+        require_word(value.get_secret_value())
+        return value
 
     @field_validator("target_bytes")
     @classmethod
@@ -167,14 +168,20 @@ class NatsSection(_Section):
 
     url: SecretStr = SecretStr("nats://127.0.0.1:4222")
     """Address, with user and password if the server wants them."""
-    timeout_seconds: float = Field(default=2.0, gt=0, le=_LONGEST_SECONDS)
+    timeout_seconds: float = Field(default=2.0, ge=_SHORTEST_SECONDS, le=_LONGEST_SECONDS)
     """Longest time for one call, and for one attempt to connect."""
     lease_ttl_seconds: float = Field(default=10.0, ge=1, le=_LONGEST_SECONDS)
     """How long the record of a node lives after its last renewal."""
-    lease_tick_seconds: float = Field(default=3.0, gt=0)
+    lease_tick_seconds: float = Field(default=3.0, ge=_SHORTEST_SECONDS, le=_LONGEST_SECONDS)
     """How often the record is renewed; shorter than its life."""
-    stream_max_bytes: ByteSize = ByteSize(256 << 20)
+    stream_max_bytes: Size = Field(default=ByteSize(256 << 20), ge=1 << 20, le=_LARGEST_TIER)
     """Size of the event stream; the oldest events go first."""
+
+    @field_validator("url")
+    @classmethod
+    def _address(cls, value: SecretStr) -> SecretStr:
+        require_nats_address(value.get_secret_value())
+        return value
 
     @model_validator(mode="after")
     def _renewed_in_time(self) -> Self:
@@ -188,10 +195,16 @@ class RedisSection(_Section):
 
     url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
     """Address and database, with user and password if the server wants them. One database holds one index."""
-    timeout_seconds: float = Field(default=1.0, gt=0, le=_LONGEST_SECONDS)
+    timeout_seconds: float = Field(default=1.0, ge=_SHORTEST_SECONDS, le=_LONGEST_SECONDS)
     """Longest time for one call."""
-    entry_ttl_seconds: int = Field(default=86_400, ge=60)
+    entry_ttl_seconds: int = Field(default=86_400, ge=60, le=366 * 86_400)
     """Entries that nobody asked for expire after this long."""
+
+    @field_validator("url")
+    @classmethod
+    def _address(cls, value: SecretStr) -> SecretStr:
+        require_redis_address(value.get_secret_value())
+        return value
 
 
 class HttpSection(_Section):
@@ -206,19 +219,21 @@ class HttpSection(_Section):
     remote_tier_port: int = Field(default=0, ge=0, le=65_535)
     """Port of the remote-tier."""
 
+    _host = field_validator("host")(require_host)
+
 
 class JobSection(_Section):
     """Transfer jobs."""
 
     max_items: int = Field(default=64, ge=1, le=1_024)
     """Blocks in one job."""
-    store_ttl_ms: int = Field(default=30_000, ge=1)
+    store_ttl_ms: int = Field(default=30_000, ge=1, le=3_600_000)
     """Time of a store from the moment it is planned; what has not begun by then is not done."""
-    resend_ms: int = Field(default=200, ge=1)
+    resend_ms: int = Field(default=200, ge=1, le=3_600_000)
     """How long the block-manager waits for an answer before it sends a message about a job again."""
-    resend_limit: int = Field(default=3, ge=1)
+    resend_limit: int = Field(default=3, ge=1, le=1_000)
     """So many repeats without an answer, then the job is cancelled."""
-    queue_limit: int = Field(default=256, ge=1)
+    queue_limit: int = Field(default=256, ge=1, le=65_536)
     """Open jobs per worker, and stores that wait for a place among them."""
 
 
@@ -252,6 +267,16 @@ class NodeSettings(_Section):
     log: LogSection = LogSection()
     unsafe: UnsafeSection = UnsafeSection()
 
+    @model_validator(mode="after")
+    def _slots_can_be_named(self) -> Self:
+        for name, section in (("g2", self.g2), ("g3", self.g3)):
+            if section.capacity // self.node.block_bytes > MOST_SLOTS:
+                limit = shown_size(MOST_SLOTS * self.node.block_bytes)
+                raise ConfigurationError(
+                    f"wrong value: must be at most {limit} with this size of a block", key=f"{name}.capacity"
+                )
+        return self
+
 
 def load_settings(environ: Mapping[str, str] | None = None) -> NodeSettings:
     """Read the settings of this process.
@@ -263,13 +288,14 @@ def load_settings(environ: Mapping[str, str] | None = None) -> NodeSettings:
         ConfigurationError: a key is unknown or a value wrong; names the key and, if near, the known one.
     """
     env = os.environ if environ is None else environ
-    tree = _from_file(env[ENV_CONFIG]) if env.get(ENV_CONFIG) else {}
-    for path, name, value in _from_env(env):
+    variables = _ours(env)
+    _, file = variables.pop(ENV_CONFIG, ("", ""))
+    tree = _from_file(file) if file else {}
+    for known, (name, value) in variables.items():
+        path = _path_of(known)
         _refuse_unknown(path, name)
-        node = tree
-        for part in path[:-1]:
-            node = node.setdefault(part, {})
-        node[path[-1]] = value
+        section, key = path
+        tree.setdefault(section, {})[key] = value
     try:
         return NodeSettings.model_validate(tree)
     except ValidationError as error:
@@ -302,50 +328,46 @@ def shield_environment(environ: MutableMapping[str, str] | None = None) -> None:
         del env[name]
 
 
-def _from_file(path: str) -> dict[str, Any]:
-    try:
-        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-    except OSError as error:
-        raise ConfigurationError("cannot read the settings file", file=path, reason=str(error.strerror)) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        # Where, not what: the text of the error shows the line, and the line may hold a secret.
-        mark = getattr(error, "problem_mark", None)
-        where = {"line": mark.line + 1, "column": mark.column + 1} if mark is not None else {}
-        raise ConfigurationError("the settings file is not YAML in UTF-8", file=path, **where) from None
-    if not isinstance(tree, dict):
-        raise ConfigurationError("the settings file must hold a map", file=path)
-    sections: dict[str, Any] = {}
-    for section, body in tree.items():
-        _refuse_unknown((section,), str(section))
-        if body is None:
-            # A section whose lines are all commented out.
-            continue
-        if not isinstance(body, dict):
-            raise ConfigurationError("a section must hold a map", key=str(section))
+def _from_file(path: str) -> dict[str, dict[str, str]]:
+    sections = read_file(path)
+    for section, body in sections.items():
+        _refuse_unknown((section,), section)
         for name in body:
             _refuse_unknown((section, name), f"{section}.{name}")
-        sections[section] = dict(body)
-    return sections
+    # Where nothing is written behind a key, its default holds.
+    return {
+        section: {key: text for key, text in body.items() if text is not None} for section, body in sections.items()
+    }
 
 
-def _from_env(env: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str, str]]:
+def _ours(env: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Our variables by their upper-case names, each with the name as it is spelled."""
+    found: dict[str, tuple[str, str]] = {}
     for name in sorted(env):
-        if name.startswith(ENV_PREFIX) and name != ENV_CONFIG:
-            yield tuple(name[len(ENV_PREFIX) :].lower().split(ENV_SEPARATOR)), name, env[name]
+        known = name.upper()
+        if not known.startswith(ENV_PREFIX):
+            continue
+        if known in found:
+            raise ConfigurationError("set twice, in upper and lower case", key=found[known][0], second=name)
+        found[known] = name, env[name]
+    return found
+
+
+def _path_of(name: str) -> tuple[str, ...]:
+    return tuple(name[len(ENV_PREFIX) :].lower().split(ENV_SEPARATOR))
 
 
 def _known_paths() -> set[tuple[str, ...]]:
     paths: set[tuple[str, ...]] = set()
-    for section, info in NodeSettings.model_fields.items():
+    for section in NodeSettings.model_fields:
         paths.add((section,))
-        assert info.annotation is not None
-        paths.update((section, name) for name in info.annotation.model_fields)
+        paths.update((section, name) for name in _fields(section))
     return paths
 
 
 def _refuse_unknown(path: tuple[str, ...], name: str) -> None:
     known = _known_paths()
-    from_env = name.startswith(ENV_PREFIX)
+    from_env = name.upper().startswith(ENV_PREFIX)
     if path in known and not (from_env and len(path) == 1):
         return
     # Compared without the prefix, which would make everything look alike.
@@ -354,12 +376,21 @@ def _refuse_unknown(path: tuple[str, ...], name: str) -> None:
         for item in known
         if len(item) == 2 or not from_env
     }
-    near = difflib.get_close_matches(name.removeprefix(ENV_PREFIX), spelled, n=1, cutoff=0.5)
+    wanted = name.upper().removeprefix(ENV_PREFIX) if from_env else name
+    near = difflib.get_close_matches(wanted, spelled, n=1, cutoff=0.5)
     hint = {"nearest": (ENV_PREFIX if from_env else "") + near[0]} if near else {}
     raise ConfigurationError("unknown setting", key=name, **hint)
 
 
 def _configuration_error(error: ValidationError) -> ConfigurationError:
     first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
-    return ConfigurationError(f"wrong value: {first['msg'].removeprefix('Value error, ')}", key=key)
+    section, *names = (str(part) for part in first["loc"])
+    field = _fields(section)[names[0]] if names else None
+    return ConfigurationError(f"wrong value: {complaint(first, field)}", key=".".join((section, *names)))
+
+
+def _fields(section: str) -> dict[str, FieldInfo]:
+    annotation = NodeSettings.model_fields[section].annotation
+    if not (isinstance(annotation, type) and issubclass(annotation, _Section)):
+        raise TypeError(f"{section} is no section")
+    return annotation.model_fields

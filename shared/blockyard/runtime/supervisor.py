@@ -111,6 +111,7 @@ def run_service(
         shield_environment()
         node = NodeFolder.of(settings)
         check_path(node.service(name).socket)
+        node.service(name).check()
         check(settings)
         if options.check_config:
             sys.stdout.write("configuration: ok\n")

@@ -8,10 +8,13 @@ Threading: one event loop.
 """
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
 
 AGAIN_SECONDS: Final = 2.0
 """Pause before a task is asked again; time for a clean-up that waits for something."""
+
+_Result = TypeVar("_Result")
 
 
 async def end_tasks(*tasks: asyncio.Task[Any], again_seconds: float | None = None) -> None:
@@ -27,3 +30,17 @@ async def end_tasks(*tasks: asyncio.Task[Any], again_seconds: float | None = Non
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=pause)
+
+
+async def run_cancellable(work: Coroutine[Any, Any, _Result], *, again_seconds: float) -> _Result:
+    """Await ``work``, which may miss cancellations; one of the caller ends it all the same."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait({task})
+    finally:
+        await end_tasks(task, again_seconds=again_seconds)
+        # Looked at also where the caller was cancelled and nobody asks: else it would count as an error nobody met.
+        failure = None if task.cancelled() else task.exception()
+    if failure is not None:
+        raise failure
+    return task.result()

@@ -37,6 +37,8 @@ _META_VERSION: Final = 1
 _SHARDS: Final = 1
 _META_BYTES: Final = 8 + 2 * INDEX_ID_BYTES
 _IDENTITY_BYTES: Final = 8
+_NO_OPTIONS: Final = (ValueError, TypeError, AttributeError, LookupError, redis_errors.RedisError)
+"""What the client library raises on options behind the address that it does not take."""
 
 # KEYS: index keys; ARGV: heads (32 bytes each), ttl. A longer pack of a segment holds what a shorter one holds and
 # more, so it keeps its locators whatever the order of arrival; the claims behind the head are not ours to change.
@@ -202,7 +204,8 @@ def _pool(url: str, timeout_seconds: float) -> BlockingConnectionPool:
         )
         # Options behind the address become arguments of the connection; unknown ones would fail at the first call.
         pool.connection_class(**pool.connection_kwargs)
-    except (ValueError, TypeError):
+        pool.get_encoder().encode("")
+    except _NO_OPTIONS:
         # What the error says may be a piece of the password.
         raise ConfigurationError("not an address like redis://host:6379/0", key="redis.url") from None
     if pool.connection_kwargs.get("decode_responses"):

@@ -12,7 +12,6 @@ from pydantic import SecretStr
 
 from blockyard.cli.embedded.nats import NatsServer
 from blockyard.core.errors import (
-    ConfigurationError,
     DeadlineExceededError,
     FrameTooLargeError,
     RevisionConflictError,
@@ -86,11 +85,6 @@ async def test_leaving_while_the_server_is_away_is_clean(server: NatsServer, sec
     assert bus.state is BusState.CLOSED
 
 
-def test_an_address_that_is_none_is_refused_by_name() -> None:
-    with pytest.raises(ConfigurationError, match="nats.url"):
-        Bus(NatsSection(url=SecretStr("nats://host:no-port")), "test")
-
-
 @pytest.mark.parametrize(
     "greeting", [b"x" * 200_000, b"INFO []\r\n", b"INFO {bad\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"]
 )
@@ -114,13 +108,6 @@ async def test_what_is_no_nats_server_is_the_same_as_none_and_named_once(
             with pytest.raises(UnavailableError):
                 await bus.list_records(BUCKET)
     assert capsys.readouterr().out.count("refuses the connection") == 1
-
-
-def test_an_address_with_a_wrong_port_does_not_show_the_password_for_it() -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        Bus(NatsSection(url=SecretStr("nats://user:pa/ss@host:4222")), "test")
-    assert "'pa'" not in str(caught.value)
-    assert "ss@" not in str(caught.value)
 
 
 def test_errors_and_logs_never_show_the_password() -> None:

@@ -32,4 +32,4 @@ def test_a_size_that_no_tier_can_have_is_found_without_a_start(
     monkeypatch.setattr(sys, "argv", ["blockyard-offload-worker", "--check-config"])
     monkeypatch.setenv(f"BLOCKYARD_{tier.upper()}__CAPACITY", str(1 << 60))
     assert main() == 2
-    assert f"setting={tier}.capacity" in capsys.readouterr().err
+    assert f"key={tier}.capacity" in capsys.readouterr().err

@@ -14,6 +14,13 @@ from blockyard_remote_tier.main import main
         ("BLOCKYARD_REDIS__URL", "redis://host:99999/0", "redis.url"),
         ("BLOCKYARD_REDIS__URL", "redis://host/0?decode_responses=true", "redis.url"),
         ("BLOCKYARD_REDIS__URL", "redis://host/0?unheard_of=1", "redis.url"),
+        ("BLOCKYARD_REDIS__URL", "redis://host/0?protocol=9", "redis.url"),
+        ("BLOCKYARD_REDIS__URL", "redis://host/0?encoding=nope", "redis.url"),
+        ("BLOCKYARD_REDIS__URL", "redis://host/0?retry=1", "redis.url"),
+        ("BLOCKYARD_REDIS__URL", "rediss://host/0?ssl_cert_reqs=foo", "redis.url"),
+        ("BLOCKYARD_G4__SECRET_KEY", "x\x01y", "g4.secret_key"),
+        ("BLOCKYARD_G4__ACCESS_KEY", "a\nb", "g4.access_key"),
+        ("BLOCKYARD_G4__REGION", "x\r\ny", "g4.region"),
         ("BLOCKYARD_G4__ENDPOINT_URL", "s3://host", "g4.endpoint_url"),
     ],
 )

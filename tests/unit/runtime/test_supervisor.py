@@ -88,6 +88,16 @@ def test_a_folder_with_too_long_a_path_is_found_without_a_start(
     assert "key=node.folder" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("path", ["/dev/null", "/dev/null/state", "/proc/state", "/sys/fs/state"])
+@pytest.mark.parametrize("arguments", [("--check-config",), ()])
+def test_a_place_where_no_folder_can_be_made_is_refused_at_a_check_as_at_a_start(
+    arguments: tuple[str, ...], path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BLOCKYARD_NODE__FOLDER", path)
+    assert run(never, *arguments) == 2
+    assert "key=node.folder" in capsys.readouterr().err
+
+
 def test_a_wrong_setting_is_named_on_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from blockyard.runtime import task_end
-from blockyard.runtime.task_end import end_tasks
+from blockyard.runtime.task_end import end_tasks, run_cancellable
 
 
 @pytest.fixture(autouse=True)
@@ -53,3 +53,20 @@ async def test_a_cleanup_that_waits_is_not_disturbed(monkeypatch: pytest.MonkeyP
     await asyncio.sleep(0)
     await end_tasks(task)
     assert cleaned
+
+
+async def test_work_that_loses_the_cancellation_of_its_caller_ends_with_it() -> None:
+    caller = asyncio.create_task(run_cancellable(deaf(2), again_seconds=0.01))
+    await asyncio.sleep(0)
+    caller.cancel()
+    await asyncio.wait({caller}, timeout=5.0)
+    assert caller.cancelled()
+
+
+async def test_how_the_work_ended_reaches_its_caller() -> None:
+    async def broken() -> None:
+        raise KeyError("broken")
+
+    assert await run_cancellable(asyncio.sleep(0, "done"), again_seconds=1.0) == "done"
+    with pytest.raises(KeyError, match="broken"):
+        await run_cancellable(broken(), again_seconds=1.0)
