@@ -9,6 +9,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from blockyard.core.errors import FrameTooLargeError
 from blockyard_block_manager.api.problems import problem
 
 MAX_BODY_BYTES: Final = 1 << 20
@@ -49,6 +50,7 @@ class BodyLimit:
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 "body-too-large",
                 "The request body is too large",
+                FrameTooLargeError.remedy,
                 members={"limit_bytes": self._max_bytes},
             )
             await refusal(scope, receive, send)

@@ -41,6 +41,12 @@ _STATUS: Final[tuple[tuple[type[BlockyardError], HTTPStatus], ...]] = (
     (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 _RETRY_SECONDS: Final = "1"
+_REMEDIES: Final[dict[int, str]] = {
+    HTTPStatus.NOT_FOUND: "See /docs or /openapi.json for the pages of this API.",
+    HTTPStatus.METHOD_NOT_ALLOWED: "Use a method that the header Allow names.",
+    HTTPStatus.BAD_REQUEST: "Send a body of JSON in UTF-8.",
+}
+"""What to do about an error of the framework."""
 _MOST_NAMED: Final = 16
 """Wrong fields that an answer names; a body may have thousands."""
 
@@ -49,14 +55,16 @@ def problem(
     status: int,
     code: str,
     title: str,
+    remedy: str,
     detail: str = "",
     members: Mapping[str, object] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """One problem as a response."""
+    """One problem as a response; ``remedy`` says what to do next."""
     body: dict[str, object] = {"type": TYPE_PREFIX + code, "title": title, "status": status}
     if detail:
         body["detail"] = detail
+    body["remedy"] = remedy
     body.update({name: value for name, value in (members or {}).items() if name not in body})
     further = {"Retry-After": _RETRY_SECONDS} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
     return JSONResponse(body, status_code=status, media_type=PROBLEM_JSON, headers={**further, **(headers or {})})
@@ -75,7 +83,7 @@ async def _typed(request: Request, error: Exception) -> JSONResponse:
         raise error
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
     members = {name: value for name, value in error.fields.items() if name not in _RESERVED}
-    return problem(status, error.code, error.title, error.detail, {**members, "remedy": error.remedy})
+    return problem(status, error.code, error.title, error.remedy, error.detail, members)
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
@@ -96,8 +104,8 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "invalid-request",
         "The request does not fit its schema",
-        "Correct the named fields.",
-        {"errors": wrong},
+        "Correct the named fields and send it again.",
+        members={"errors": wrong},
     )
 
 
@@ -110,7 +118,8 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, HTTPException):
         raise error
     phrase = HTTPStatus(error.status_code).phrase
-    return problem(error.status_code, phrase.lower().replace(" ", "-"), phrase, headers=error.headers)
+    remedy = _REMEDIES.get(error.status_code, RequestError.remedy)
+    return problem(error.status_code, phrase.lower().replace(" ", "-"), phrase, remedy, headers=error.headers)
 
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -146,4 +146,5 @@ class Problem(BaseModel):
     type: str
     title: str
     status: int
+    remedy: str = Field(description="What to do next.")
     detail: str = ""

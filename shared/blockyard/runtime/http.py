@@ -13,11 +13,13 @@ import asyncio
 import contextlib
 import json
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -36,6 +38,12 @@ _GRACE_SECONDS: Final = 2
 HEAD_SECONDS: Final = 10.0
 """Time for the head of a request; the mounted application bounds that of the body."""
 _JSON: Final = "application/json"
+_PROBLEM_JSON: Final = "application/problem+json"
+_NO_PAGE: Final = "Ask for /livez, /startupz, /readyz or /metrics."
+HEAD_BYTES: Final = 64 << 10
+"""Longest head of a request: address and headers."""
+_LINGER_SECONDS: Final = 1.0
+"""Time to read what a refused client still sends; without it the system drops the answer with the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +125,7 @@ class ServiceHttp:
             lifespan="off",
             # On h11, not on what happens to be installed beside it: one parser everywhere, the one the tests have met.
             http=_Protocol,
+            h11_max_incomplete_event_size=HEAD_BYTES,
             ws="none",
             server_header=False,
             timeout_graceful_shutdown=_GRACE_SECONDS,
@@ -162,17 +171,37 @@ class ServiceHttp:
 
 
 class _Protocol(H11Protocol):
-    """Closes its connection where the head of a request does not arrive."""
+    """Closes its connection where the head of a request does not arrive; refuses what is no HTTP with a problem."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
         super().data_received(data)
-        self._watch()
+        if not self._refused:
+            self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that cannot be parsed; called while its error is handled."""
+        self._refused = True
+        self._stop_watching()
+        if self.conn.our_state is not h11.IDLE:
+            # In the middle of an answer to an earlier part there is no place for another one.
+            self.transport.close()
+            return
+        too_long = getattr(sys.exception(), "error_status_hint", 400) == 431
+        status, body = (431, _HEAD_TOO_LONG) if too_long else (400, _NO_HTTP)
+        headers = [("content-type", _PROBLEM_JSON), ("content-length", str(len(body))), ("connection", "close")]
+        for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.write_eof()
+        self._head_timer = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_watching()
@@ -220,9 +249,9 @@ class _Pages:
             if self._app is not None:
                 await self._app(scope, receive, send)
                 return
-            page = (404, _problem(404, "not-found", "No such page"), "application/problem+json")
+            page = (404, _problem(404, "not-found", "No such page", _NO_PAGE), _PROBLEM_JSON)
         elif scope["method"] not in ("GET", "HEAD"):
-            page = (405, _problem(405, "method-not-allowed", "Only GET is answered here"), "application/problem+json")
+            page = (405, _problem(405, "method-not-allowed", "Only GET is answered here", "Use GET."), _PROBLEM_JSON)
         status, body, content_type = page
         headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -249,5 +278,15 @@ class _Pages:
         return 200 if ready else 503, json.dumps(body).encode(), _JSON
 
 
-def _problem(status: int, code: str, title: str) -> bytes:
-    return json.dumps({"type": f"urn:blockyard:problem:{code}", "title": title, "status": status}).encode()
+def _problem(status: int, code: str, title: str, remedy: str) -> bytes:
+    body = {"type": f"urn:blockyard:problem:{code}", "title": title, "status": status, "remedy": remedy}
+    return json.dumps(body).encode()
+
+
+_HEAD_TOO_LONG: Final = _problem(
+    431,
+    "head-too-large",
+    "Address and headers of the request are too long",
+    f"Send at most {HEAD_BYTES} bytes of them.",
+)
+_NO_HTTP: Final = _problem(400, "bad-request", "The request is not HTTP", "Send HTTP/1.1 as RFC 9112 says.")

@@ -109,6 +109,63 @@ async def test_without_an_application_other_paths_are_a_problem(health: Health) 
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["status"] == 404
+    assert answer.json()["remedy"]
+
+
+async def refusal(url: str, request: bytes) -> httpx.Response:
+    """What the server answers to these bytes, all of them sent."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(url).port)
+    writer.write(request)
+    await writer.drain()
+    answer = await asyncio.wait_for(reader.read(), 5.0)
+    writer.close()
+    await writer.wait_closed()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    headers = [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
+    return httpx.Response(int(status.split()[1]), headers=headers, content=body)
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status", "code"),
+    [
+        (b"GET /" + b"a" * 700_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431, "head-too-large"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n", 431, "head-too-large"),
+        (b"\x16\x03\x01 what\r\n\r\n", 400, "bad-request"),
+        (b"GET / HTTP/1.1\r\n\r\n", 400, "bad-request"),
+    ],
+    ids=["long address", "long header", "no HTTP", "no host"],
+)
+async def test_a_request_that_cannot_be_read_is_answered_with_a_problem(
+    client: httpx.AsyncClient, request_bytes: bytes, status: int, code: str
+) -> None:
+    answer = await refusal(str(client.base_url), request_bytes)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert answer.json()["type"] == f"urn:blockyard:problem:{code}"
+    assert answer.json()["remedy"]
+    assert (await client.get("/livez")).status_code == 200
+
+
+async def test_rubbish_behind_a_request_that_is_being_answered_ends_the_connection_only(
+    health: Health, caplog: pytest.LogCaptureFixture
+) -> None:
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        started.set()
+        await go_on.wait()
+
+    async with ServiceHttp("127.0.0.1", 0, health, Metrics("test"), slow) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(server.url).port)
+        writer.write(b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await started.wait()
+        writer.write(b"zz\r\n")
+        assert b"400" not in await asyncio.wait_for(reader.read(), 5.0)
+        writer.close()
+        go_on.set()
+    assert "failed" not in caplog.text
 
 
 async def test_answers_are_not_held_back_until_the_client_confirms_their_head(client: httpx.AsyncClient) -> None:
