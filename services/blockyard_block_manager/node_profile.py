@@ -19,6 +19,8 @@ class NodeProfile:
     block_tokens: int
     g3_enabled: bool = True
     g4_enabled: bool = True
+    remote_runs: bool = False
+    """Whether a remote tier of this node ran when this life began, whatever the settings say now."""
     pack_target_bytes: int = 4 << 20
     tail_idle_seconds: float = 2.0
     max_items: int = 64
@@ -44,7 +46,7 @@ class NodeProfile:
     """Slots of an inventory that are compared, and blocks of G2 that are offered to lower tiers, in one go."""
 
     @classmethod
-    def of(cls, settings: NodeSettings, epoch: Epoch) -> "NodeProfile":
+    def of(cls, settings: NodeSettings, epoch: Epoch, *, remote_runs: bool) -> "NodeProfile":
         """Profile of a node with these settings."""
         return cls(
             instance=NodeName(settings.node.name),
@@ -53,6 +55,7 @@ class NodeProfile:
             block_tokens=settings.node.block_tokens,
             g3_enabled=settings.g3.enabled,
             g4_enabled=settings.g4.enabled,
+            remote_runs=remote_runs,
             pack_target_bytes=int(settings.g4.target_bytes),
             tail_idle_seconds=settings.g4.tail_idle_seconds,
             max_items=settings.jobs.max_items,

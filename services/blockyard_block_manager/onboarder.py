@@ -42,7 +42,7 @@ from blockyard_block_manager.load import Load, LoadCallback, SharedIndex
 from blockyard_block_manager.manager_metrics import ManagerMetrics
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.node_tables import NodeTables
-from blockyard_block_manager.slot_freer import SlotFreer
+from blockyard_block_manager.slot_freer import NOT_AS_NAMED, SlotFreer
 from blockyard_block_manager.stager import Stager
 
 _LAST_HOP_SHARE: Final = 0.2
@@ -313,15 +313,15 @@ class Onboarder:
         load.last_hop = None
         self._freer.condemn_damaged(Tier.G2, order.source, report.statuses)
         in_time = not load.abandoned and self._clock.monotonic() < load.stage_deadline
-        again = [
-            index
+        again = {
+            index: status
             for index, status in zip(indexes, report.statuses, strict=True)
-            if status is ItemStatus.CORRUPT and in_time
-        ]
+            if status in NOT_AS_NAMED and in_time
+        }
         kept = [(index, status) for index, status in zip(indexes, report.statuses, strict=True) if index not in again]
         load.plan.copied([index for index, _ in kept], [status for _, status in kept])
-        for index in again:
-            load.plan.start_over(index, ItemStatus.CORRUPT)
+        for index, status in again.items():
+            load.plan.start_over(index, status)
             load.due.add(index)
         self._advance(load)
 

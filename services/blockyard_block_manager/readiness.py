@@ -43,6 +43,10 @@ class Readiness:
             waits = recovery.waits_for_remote
             why = "nothing is stored before it has attached" if waits else "G4 is unknown, local tiers go on"
             health.set("remote-tier", there, "" if there else f"the remote-tier is away: {why}")
+        elif self._core.profile.remote_runs:
+            ended = not recovery.waits_for_remote
+            why = "a remote-tier was left running, though G4 is off: nothing is stored before it has ended"
+            health.set("remote-tier", ended, "" if ended else why)
         for role in WorkerRole:
             self._metrics.dependency_up.labels(role.label).set(recovery.phase(role) is not WorkerPhase.AWAY)
 

@@ -75,7 +75,8 @@ class Recovery:
         self._arena: ArenaInfo | None = None
         self._listed_epoch: Epoch | None = None
         self._released: list[QuarantinedSlots] = []
-        self._remote_excused = not profile.g4_enabled
+        # One that was left running when G4 was turned off is never attached, and may still write the arena.
+        self._remote_excused = not (profile.g4_enabled or profile.remote_runs)
         self._arena_unsure = False
         """A writer of an earlier life of ours was at work after the headers of the arena were listed."""
         desk.on_inherited_ended = self._inherited_ended

@@ -65,7 +65,8 @@ class Node:
 def make_node(context: ServiceContext) -> Node:
     """The core of this life, not connected to anything."""
     settings, epoch = context.settings, context.life.epoch
-    profile = NodeProfile.of(settings, epoch)
+    remote = context.node.service(ServiceName.REMOTE_TIER)
+    profile = NodeProfile.of(settings, epoch, remote_runs=holder_of(remote) is not None)
     limits = JobLimits(
         resend_seconds=settings.jobs.resend_ms / 1_000,
         resend_limit=settings.jobs.resend_limit,
@@ -111,7 +112,7 @@ async def serve(context: ServiceContext) -> None:
         context.start(_hold_lease(lease), "lease")
         for role, link in links.items():
             context.start(link.run(), role.label)
-        if settings.g4.enabled:
+        if settings.g4.enabled or core.profile.remote_runs:
             context.start(_probe_remote(context, core), "remote-probe")
         context.start(_tick(core, links), "tick")
         await context.stop.wait()

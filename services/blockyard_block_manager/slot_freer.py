@@ -30,6 +30,8 @@ RETRY_SECONDS: Final = 1.0
 OPEN_JOBS: Final = 16
 """Jobs under way per tier."""
 _TTL_MS: Final = 30_000
+NOT_AS_NAMED: Final = frozenset({ItemStatus.CORRUPT, ItemStatus.STALE, ItemStatus.IDENTITY_MISMATCH})
+"""What a job says of a source that is not what the table says."""
 
 
 @dataclass(slots=True, eq=False)
@@ -106,10 +108,14 @@ class SlotFreer:
         self.pump()
 
     def condemn_damaged(self, tier: Tier, places: Places, statuses: Sequence[ItemStatus]) -> None:
-        """Take the copies that a job found corrupt out of the table; their headers become BAD."""
+        """Take sources out of the table that are not what it says: damaged ones get BAD headers.
+
+        The sources were pinned, so a header that names another block or grant can only mean that the table is wrong.
+        """
         for block, generation, status in zip(places.indexes, places.marks, statuses, strict=True):
-            if status is ItemStatus.CORRUPT:
-                self.free(tier, self._tables.condemn(tier, BlockId(block), Generation(generation)), bad=True)
+            if status in NOT_AS_NAMED:
+                slots = self._tables.condemn(tier, BlockId(block), Generation(generation))
+                self.free(tier, slots, bad=status is ItemStatus.CORRUPT)
 
     def free_stale(self, headers: tuple[StaleHeader, ...], ticket: FreeTicket) -> None:
         """Free headers of G2 slots that nobody holds; a slot granted meanwhile is left alone by its generation."""

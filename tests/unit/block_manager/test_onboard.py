@@ -1,5 +1,6 @@
 """Loads: sources, sharing, damage, deadlines, and exact answers."""
 
+import pytest
 from tests.unit.block_manager.world import OW, RT, Engine, MakeWorld, World
 
 from blockyard.core.chain_run import ChainRun
@@ -162,6 +163,28 @@ def test_a_damaged_host_copy_leaves_and_the_disk_serves_instead(make_world: Make
     world.settle()
     assert loaded(world, load) == ([OK] * 4, [Tier.G2, Tier.G2, Tier.G3, Tier.G2])
     assert bytes_are_right(two, RUN)
+    world.at_rest()
+
+
+@pytest.mark.parametrize("tier", [Tier.G2, Tier.G3])
+def test_a_slot_that_holds_another_block_than_the_table_says_leaves_it(make_world: MakeWorld, tier: Tier) -> None:
+    """It would be a hit that fails, again and again."""
+    world, two = filled(make_world)
+    if tier is Tier.G3:
+        empty_g2(world)
+    slot = world.core.tables.pool(tier).find([RUN.key(1)])[0]
+    assert slot is not None
+    world.tiers[tier].slots[slot].digest = bytes(32)
+    load = two.load(RUN)
+    assert world.submit(OW)
+    world.workers[OW].work()
+    world.deliver(OW)
+    assert bytes(RUN.key(1)) not in world.announced(tier)
+    world.settle()
+    assert loaded(world, load)[0] == [OK] * 4
+    assert bytes_are_right(two, RUN)
+    two.load(RUN, first_block=20)
+    world.settle()
     world.at_rest()
 
 

@@ -323,6 +323,21 @@ def test_a_remote_tier_that_is_proven_dead_holds_no_sources(make_world: MakeWorl
     assert world.core.tables.pool(Tier.G2).held == 0
 
 
+def test_a_remote_tier_left_running_when_g4_was_turned_off_is_waited_for(make_world: MakeWorld) -> None:
+    """It is never attached, and may still write host memory for an earlier life."""
+    world: World = make_world(g4=False, profile={"remote_runs": True})
+    world.attach(OW)
+    world.settle()
+    world.connect("one").compute(RUN)
+    world.settle()
+    assert world.core.tables.serving
+    assert world.held(Tier.G2) == set()
+    world.core.remote_proven_dead()
+    world.settle()
+    assert world.held(Tier.G2) == KEYS
+    world.at_rest()
+
+
 def test_a_read_of_an_earlier_life_that_lands_after_the_listing_is_noticed(make_world: MakeWorld) -> None:
     world = filled(make_world)
     for tier in (Tier.G3, Tier.G2):
