@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Final, Self
 
 from blockyard.core.errors import ServerStartError, UnsupportedOperationError
+from blockyard.runtime.settings import ENV_PREFIX
 
 _PR_SET_PDEATHSIG: Final = 1
 # Loaded before any fork: a child may not import or allocate much between fork and exec.
@@ -159,7 +160,7 @@ class ChildProcess:
 
 def child_environment(base: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
     """Environment of a child: ``base`` without Blockyard settings, because it gets a complete set in ``added``."""
-    kept = {name: value for name, value in base.items() if not name.startswith("BLOCKYARD_")}
+    kept = {name: value for name, value in base.items() if not name.upper().startswith(ENV_PREFIX)}
     return kept | dict(added)
 
 

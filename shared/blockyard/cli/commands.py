@@ -20,18 +20,12 @@ from blockyard.cli.exit_codes import (
     EXIT_START,
     EXIT_USAGE,
 )
+from blockyard.cli.failures import OutputError
 from blockyard.cli.open_files import require_open_files
 from blockyard.cli.standard_streams import complain
 from blockyard.cli.system_calls import meaning_of
 from blockyard.cli.until_signal import run_until_signal
-from blockyard.core.errors import (
-    BlockyardError,
-    ConfigurationError,
-    NoSpaceError,
-    OutputError,
-    RunInterruptedError,
-    StartupError,
-)
+from blockyard.core.errors import BlockyardError, ConfigurationError, NoSpaceError, RunInterruptedError, StartupError
 from blockyard.runtime.settings import load_settings, shield_environment
 
 _MAX_SECONDS: Final = 86_400.0

@@ -15,8 +15,8 @@ from rich.live import Live
 from rich.table import Table
 
 from blockyard.cli.engine_events import EngineStats
+from blockyard.cli.failures import OutputError
 from blockyard.cli.node_metrics import NodeFigures, TierFigures
-from blockyard.core.errors import OutputError
 from blockyard.core.vocabulary import Tier
 
 _PLAIN_SECONDS: Final = 10.0

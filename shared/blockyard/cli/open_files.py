@@ -7,7 +7,7 @@ import contextlib
 import resource
 from typing import Final
 
-from blockyard.core.errors import SystemLimitError
+from blockyard.cli.failures import SystemLimitError
 
 NEEDED_OPEN_FILES: Final = 512
 """The object store takes most: about 110 in a quiet run, more with connections."""

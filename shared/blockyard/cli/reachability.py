@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from blockyard.core.errors import ConfigurationError, UnreachableServerError
+from blockyard.cli.failures import UnreachableServerError
 from blockyard.runtime.settings import NodeSettings
 
 _LIMIT_SECONDS: Final = 3.0
@@ -56,11 +56,7 @@ class NamedServer:
 
 
 def named_servers(given: NodeSettings) -> tuple[NamedServer, ...]:
-    """Servers that the user named and a run uses.
-
-    Raises:
-        ConfigurationError: an address is none.
-    """
+    """Servers that the user named and a run uses."""
     found = []
     if "url" in given.nats.model_fields_set:
         found.append(_named("NATS", "nats.url", given.nats.url.get_secret_value()))
@@ -93,7 +89,7 @@ async def _reason(server: NamedServer, limit_seconds: float) -> str:
             while True:
                 try:
                     await server.connect()
-                except (OSError, UnicodeError) as error:
+                except OSError as error:
                     reason = str(error)
                     await asyncio.sleep(_PAUSE_SECONDS)
                 else:
@@ -102,11 +98,5 @@ async def _reason(server: NamedServer, limit_seconds: float) -> str:
 
 
 def _named(what: str, setting: str, url: str) -> NamedServer:
-    variable = "BLOCKYARD_" + setting.replace(".", "__").upper()
-    try:
-        address = urlsplit(url if "://" in url else f"nats://{url}")
-        # Looked at only when asked for.
-        _ = address.port
-    except ValueError:
-        raise ConfigurationError("not the address of a server", key=f"{setting} ({variable})") from None
-    return NamedServer(what, setting, variable, address)
+    # The settings hold well-formed addresses only.
+    return NamedServer(what, setting, "BLOCKYARD_" + setting.replace(".", "__").upper(), urlsplit(url))

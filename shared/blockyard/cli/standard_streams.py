@@ -13,7 +13,8 @@ from io import TextIOWrapper
 from typing import Final
 
 from blockyard.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from blockyard.core.errors import BlockyardError, OutputError
+from blockyard.cli.failures import OutputError
+from blockyard.core.errors import BlockyardError
 
 _STANDARD: Final = (0, 1, 2)
 

@@ -6,7 +6,8 @@ Threading: values only.
 import errno
 from typing import Final
 
-from blockyard.core.errors import BlockyardError, DiskFullError, SystemCallError, SystemLimitError
+from blockyard.cli.failures import SystemCallError, SystemLimitError
+from blockyard.core.errors import BlockyardError, DiskFullError
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _TOO_MANY_FILES: Final = (errno.EMFILE, errno.ENFILE)

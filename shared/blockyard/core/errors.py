@@ -331,22 +331,6 @@ class DiskFullError(StartupError):
     remedy = "Free space there, or give the setting named here a folder on a disk with more room."
 
 
-class SystemLimitError(StartupError):
-    """The system grants the process less than it needs."""
-
-    code = "system-limit"
-    title = "A limit of the system is too low"
-    remedy = "Raise the limit named here, then start again."
-
-
-class UnreachableServerError(StartupError):
-    """A server that the user named for a run does not take connections."""
-
-    code = "unreachable-server"
-    title = "A server cannot be reached"
-    remedy = "Start it or correct the setting named here; without the setting, an embedded server is used."
-
-
 class ServerStartError(StartupError):
     """A program that the command runs for the user did not start, or ended too early."""
 
@@ -361,22 +345,6 @@ class RunInterruptedError(BlockyardError):
     code = "interrupted"
     title = "Interrupted"
     remedy = ""
-
-
-class OutputError(BlockyardError):
-    """What a command has to say cannot be written."""
-
-    code = "output"
-    title = "Cannot write the output"
-    remedy = "Give the command an output that takes what it writes."
-
-
-class SystemCallError(BlockyardError):
-    """The system refused the command something that nobody expected it to refuse."""
-
-    code = "system-call"
-    title = "The system refused a call"
-    remedy = "Look at the reason named here."
 
 
 class ProcessEndedError(BlockyardError):

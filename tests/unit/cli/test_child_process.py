@@ -102,6 +102,6 @@ def test_children_start_from_the_main_thread_only(tmp_path: Path) -> None:
 
 
 def test_settings_of_the_parent_do_not_leak_into_children() -> None:
-    base = {"PATH": "/bin", "BLOCKYARD_G2__CAPACITY": "1GiB", "HOME": "/home/x"}
+    base = {"PATH": "/bin", "BLOCKYARD_G2__CAPACITY": "1GiB", "blockyard_g2__capacity": "2GiB", "HOME": "/home/x"}
     added = {"BLOCKYARD_NODE__NAME": "a"}
     assert child_environment(base, added) == {"PATH": "/bin", "HOME": "/home/x", "BLOCKYARD_NODE__NAME": "a"}

@@ -10,7 +10,8 @@ import pytest
 from pydantic import ByteSize, SecretStr
 
 from blockyard.cli.cluster import Cluster, ClusterPlan, ignored_settings
-from blockyard.core.errors import ConfigurationError, DiskFullError
+from blockyard.cli.failures import UnreachableServerError
+from blockyard.core.errors import ConfigurationError, DiskFullError, ProcessEndedError
 from blockyard.runtime.settings import (
     G2Section,
     G3Section,
@@ -77,8 +78,11 @@ async def test_a_folder_for_slabs_that_cannot_be_is_named(make_cluster: MakeClus
 
 async def test_a_disk_too_small_for_what_is_set_is_named(make_cluster: MakeCluster, tmp_path: Path) -> None:
     too_much = ByteSize(shutil.disk_usage(tmp_path).total)
-    with pytest.raises(DiskFullError, match="needed"):
+    with pytest.raises(DiskFullError, match=r"TMPDIR.*needed_bytes="):
         make_cluster(given(g3=G3Section(capacity=too_much)))
+    with pytest.raises(DiskFullError, match=r"BLOCKYARD_G3__FOLDER.*needed_bytes="):
+        make_cluster(given(g3=G3Section(capacity=too_much, folder=tmp_path / "slabs")))
+    (tmp_path / "slabs").rmdir()
     assert os.listdir(tmp_path) == []
     make_cluster(given(g3=G3Section(capacity=too_much, enabled=False)))
 
@@ -87,3 +91,21 @@ def test_settings_that_a_run_does_not_follow_are_listed() -> None:
     settings = given(node=NodeSection(name="mine"), http=HttpSection(host="0.0.0.0"))
     assert ignored_settings(settings) == ["http.host", "node.name"]
     assert ignored_settings(given()) == []
+
+
+async def test_disk_that_fills_up_is_the_cause_of_whatever_fails(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = make_cluster(given())
+    cluster.require_room()
+    full = shutil.disk_usage("/")._replace(free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with pytest.raises(DiskFullError, match="TMPDIR"):
+        cluster.require_room()
+    with pytest.raises(DiskFullError, match="filled up during the run"):
+        await cluster.__aexit__(ProcessEndedError, ProcessEndedError("a service ended"), None)
+
+
+async def test_server_of_the_user_that_is_not_there_ends_the_start(make_cluster: MakeCluster) -> None:
+    with pytest.raises(UnreachableServerError, match="BLOCKYARD_REDIS__URL"):
+        await make_cluster(given()).__aenter__()

@@ -1,0 +1,38 @@
+"""Errors that only the command meets.
+
+Threading: values only.
+"""
+
+from blockyard.core.errors import BlockyardError, StartupError
+
+
+class SystemLimitError(StartupError):
+    """The system grants the process less than it needs."""
+
+    code = "system-limit"
+    title = "A limit of the system is too low"
+    remedy = "Raise the limit named here, then start again."
+
+
+class UnreachableServerError(StartupError):
+    """A server that the user named for a run does not take connections."""
+
+    code = "unreachable-server"
+    title = "A server cannot be reached"
+    remedy = "Start it or correct the setting named here; without the setting, an embedded server is used."
+
+
+class OutputError(BlockyardError):
+    """What a command has to say cannot be written."""
+
+    code = "output"
+    title = "Cannot write the output"
+    remedy = "Give the command an output that takes what it writes."
+
+
+class SystemCallError(BlockyardError):
+    """The system refused the command something that nobody expected it to refuse."""
+
+    code = "system-call"
+    title = "The system refused a call"
+    remedy = "Look at the reason named here."
