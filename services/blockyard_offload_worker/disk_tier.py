@@ -17,7 +17,6 @@ from blockyard.core.errors import (
     ForeignFileError,
     NoSpaceError,
     NotReadyError,
-    StartupError,
     StorageError,
 )
 from blockyard.core.vocabulary import Epoch, ItemStatus
@@ -97,7 +96,11 @@ class DiskTier:
                 policy=plan.policy,
             )
         except ForeignFileError as error:
-            raise StartupError(str(error)) from error
+            raise ConfigurationError(
+                f"{error.detail}: let g3.folder name another folder, or move the file away",
+                key="g3.folder",
+                **error.fields,
+            ) from error
         except StorageError as error:
             status = ItemStatus.NO_SPACE if isinstance(error, NoSpaceError) else ItemStatus.IO_ERROR
             _log.error("going on without the disk tier", reason=str(error))
@@ -141,7 +144,7 @@ class DiskTier:
             return await open_mover(self._plan.preference, arena, folder=folder, direct=direct)
         except StorageError as error:
             if self._plan.preference is MoverPreference.NIXL:
-                raise ConfigurationError("NIXL cannot be tried here", setting="g3.mover", reason=str(error)) from error
+                raise ConfigurationError("NIXL cannot be tried here", key="g3.mover", reason=str(error)) from error
             # A disk filled by others has no room for a trial, but the slab has its space since it was made.
             plain = await open_mover(MoverPreference.PLAIN, arena, folder=folder, direct=direct)
             return ChosenMover(plain.mover, f"no trial was possible: {error.detail}")

@@ -128,7 +128,7 @@ class Upkeep:
     async def _care_for_index(self, meta: IndexMeta, marker: StoreMarker | None) -> str:
         """What is wrong with the index; empty where nothing is."""
         if meta.state is IndexState.FOREIGN:
-            return "the index was written by another version of Blockyard"
+            return meta.obstacle or "the index was written by another version of Blockyard"
         if marker is None:
             return "" if meta.state is IndexState.READY else "the index waits for the object store"
         if meta.state is IndexState.ABSENT:

@@ -91,6 +91,19 @@ async def test_a_state_of_another_version_is_left_alone(index: RedisIndex, serve
     assert not await index.begin_build(STORE_ID, BUILDER, 60)
 
 
+@pytest.mark.parametrize("junk", [(b"SET", b"{0}meta", b"junk"), (b"LPUSH", b"{0}meta", b"a list")])
+async def test_junk_in_the_place_of_the_state_is_named_and_gone_once_it_is_deleted(
+    junk: tuple[bytes, ...], index: RedisIndex, server: ValkeyServer
+) -> None:
+    await raw(server.url, *junk)
+    obstacle = (await index.meta()).obstacle
+    assert "{0}meta" in obstacle
+    assert "redis.url" in obstacle
+    assert "delete the key" in obstacle
+    await raw(server.url, b"DEL", b"{0}meta")
+    assert await index.begin_build(STORE_ID, BUILDER, 60)
+
+
 async def test_a_build_that_is_not_renewed_ends(index: RedisIndex, server: ValkeyServer) -> None:
     await index.begin_build(STORE_ID, BUILDER, 60)
     await raw(server.url, b"PEXPIRE", b"{0}meta", b"0")

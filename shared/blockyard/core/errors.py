@@ -273,7 +273,7 @@ class NoSpaceError(StorageError):
 
     code = "no-space"
     title = "No space left"
-    remedy = "Free space or lower the tier's capacity; reads go on."
+    remedy = "Free space where the named file lies, or lower g3.capacity; what is stored can still be read."
 
 
 class CorruptBlockError(StorageError):
@@ -313,6 +313,7 @@ class StartupError(BlockyardError):
 
     code = "startup"
     title = "Cannot start"
+    remedy = "Remove the cause named here, then start again."
 
 
 class ConfigurationError(StartupError):

@@ -11,6 +11,7 @@ Threading: one event loop, no other thread.
 
 import asyncio
 import contextlib
+import errno
 import json
 import socket
 import sys
@@ -23,7 +24,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from blockyard.core.errors import StartupError
+from blockyard.core.errors import ConfigurationError, StartupError
 from blockyard.runtime.node_folder import ServiceFolder
 from blockyard.runtime.telemetry import Metrics
 
@@ -91,6 +92,7 @@ class ServiceHttp:
         app: AsgiApp | None = None,
         *,
         folder: ServiceFolder | None = None,
+        port_key: str = "port",
     ) -> None:
         """Prepare; nothing is bound before the ``async with``.
 
@@ -101,9 +103,11 @@ class ServiceHttp:
             metrics: what ``/metrics`` shows.
             app: application for all other paths; its lifespan hooks are not called.
             folder: where the address is written while the server is up.
+            port_key: setting that the port comes from, for errors.
         """
         self._host = host
         self._port = port
+        self._port_key = port_key
         self._folder = folder
         self._pages = _Pages(health, metrics, app)
         self._server: _Server | None = None
@@ -115,7 +119,7 @@ class ServiceHttp:
         """Bind, serve, and write the address file.
 
         Raises:
-            StartupError: the address cannot be bound.
+            ConfigurationError: the address cannot be bound; names the setting to change.
         """
         listener = self._bind()
         config = uvicorn.Config(
@@ -162,12 +166,22 @@ class ServiceHttp:
             listener.listen(_BACKLOG)
         except OSError as error:
             listener.close()
-            raise StartupError(
-                "cannot bind the HTTP address", host=self._host, port=self._port, reason=error.strerror or str(error)
-            ) from error
+            raise self._unbound(error) from error
         shown = f"[{self._host}]" if family == socket.AF_INET6 else self._host
         self.url = f"http://{shown}:{listener.getsockname()[1]}"
         return listener
+
+    def _unbound(self, error: OSError) -> ConfigurationError:
+        key, advice = self._port_key, "choose a free port, or 0 for any"
+        if error.errno == errno.EACCES:
+            advice = "choose a port from 1024 on, or 0 for any"
+        elif error.errno != errno.EADDRINUSE:
+            # No port would help where the host is not one of this machine, or no name that it can resolve.
+            key, advice = "http.host", "name an address of this machine, like 127.0.0.1"
+        reason = error.strerror or str(error)
+        return ConfigurationError(
+            f"cannot bind the HTTP address: {advice}", key=key, host=self._host, port=self._port, reason=reason
+        )
 
 
 class _Protocol(H11Protocol):

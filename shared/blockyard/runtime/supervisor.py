@@ -70,7 +70,8 @@ class ServiceContext:
 
     def serve_http(self, port: int, app: AsgiApp | None = None) -> ServiceHttp:
         """HTTP side of this service; use as ``async with context.serve_http(port):``."""
-        return ServiceHttp(self.settings.http.host, port, self.health, self.metrics, app, folder=self.folder)
+        host, key = self.settings.http.host, f"http.{self.service.replace('-', '_')}_port"
+        return ServiceHttp(host, port, self.health, self.metrics, app, folder=self.folder, port_key=key)
 
     async def end_background(self) -> None:
         """End everything started by ``start``."""

@@ -76,7 +76,7 @@ def check_sizes(setting: str, slots: int, payload_bytes: int) -> None:
         ConfigurationError: it holds nothing, or headers have too few bits for it; names ``setting``.
     """
     if not 1 <= slots <= MOST_SLOTS or not 1 <= payload_bytes <= MOST_PAYLOAD_BYTES:
-        raise ConfigurationError("a tier cannot have this size", setting=setting, slots=slots, payload=payload_bytes)
+        raise ConfigurationError("a tier cannot have this size", key=setting, slots=slots, payload=payload_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ async def open_mover(preference: MoverPreference, arena: Arena, *, folder: Path,
                 obstacle = str(error)
         reasons.append(f"{name}: {obstacle}")
     if preference is MoverPreference.NIXL:
-        raise ConfigurationError("NIXL does not work here", setting="g3.mover", reason="; ".join(reasons))
+        raise ConfigurationError("NIXL does not work here", key="g3.mover", reason="; ".join(reasons))
     return ChosenMover(PlainMover(arena), "; ".join(reasons))
 
 

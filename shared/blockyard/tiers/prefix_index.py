@@ -10,7 +10,7 @@ Threading: one event loop.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, unique
 from typing import Final, Protocol
 
@@ -39,6 +39,8 @@ class IndexMeta:
     state: IndexState
     index_id: bytes = bytes(INDEX_ID_BYTES)
     """Id of the object store whose packs it locates."""
+    obstacle: str = field(default="", compare=False)
+    """Where it is foreign: what stands in the way, and what to do about it."""
 
     def is_complete(self, store_id: bytes) -> bool:
         """True where an absent key is a definite miss for the store with this id."""

@@ -37,6 +37,13 @@ _META_VERSION: Final = 1
 _SHARDS: Final = 1
 _META_BYTES: Final = 8 + 2 * INDEX_ID_BYTES
 _IDENTITY_BYTES: Final = 8
+_WRONG_TYPE: Final = "WRONGTYPE"
+_FOREIGN: Final = IndexMeta(
+    IndexState.FOREIGN,
+    obstacle=f"the key {_META_KEY.decode()} of the database holds something else than the state of such an index: if "
+    "another program or version of Blockyard uses the database, set redis.url to another one; else delete the key, and "
+    "the index is rebuilt",
+)
 _NO_OPTIONS: Final = (ValueError, TypeError, AttributeError, LookupError, redis_errors.RedisError)
 """What the client library raises on options behind the address that it does not take."""
 
@@ -146,7 +153,12 @@ class RedisIndex:
     async def meta(self) -> IndexMeta:
         """State of the index."""
         async with self._translated():
-            (value,) = await self._pipelined([("GET", _META_KEY)])
+            try:
+                (value,) = await self._pipelined([("GET", _META_KEY)])
+            except redis_errors.ResponseError as error:
+                if _WRONG_TYPE not in str(error):
+                    raise
+                return _FOREIGN
         return _decode_meta(value)
 
     async def begin_build(self, index_id: bytes, builder: bytes, lease_seconds: float) -> bool:
@@ -204,7 +216,7 @@ def _pool(url: str, timeout_seconds: float) -> BlockingConnectionPool:
         )
         # Options behind the address become arguments of the connection; unknown ones would fail at the first call.
         pool.connection_class(**pool.connection_kwargs)
-        pool.get_encoder().encode("")
+        "".encode(str(pool.connection_kwargs.get("encoding", "utf-8")))
     except _NO_OPTIONS:
         # What the error says may be a piece of the password.
         raise ConfigurationError("not an address like redis://host:6379/0", key="redis.url") from None
@@ -228,7 +240,7 @@ def _decode_meta(value: bytes | None) -> IndexMeta:
         return IndexMeta(IndexState.ABSENT)
     known = len(value) == _META_BYTES and value[0] == _META_VERSION and value[1] in (1, 2)
     if not known or int.from_bytes(value[2:4], "little") != _SHARDS:
-        return IndexMeta(IndexState.FOREIGN)
+        return _FOREIGN
     return IndexMeta(IndexState(value[1]), value[8 : 8 + INDEX_ID_BYTES])
 
 

@@ -77,11 +77,11 @@ def test_the_plan_fills_the_capacity_with_whole_blocks() -> None:
 
 
 def test_a_capacity_that_no_arena_can_have_is_refused_at_the_start() -> None:
-    settings = NodeSettings(
-        node=NodeSection(block_bytes=ByteSize(4_096)), g2=G2Section(capacity=ByteSize((1 << 31) * 4_096))
-    )
+    node = NodeSection(block_bytes=ByteSize(4_096))
+    most = NodeSettings(node=node, g2=G2Section(capacity=ByteSize(((1 << 31) - 1) * 4_096)))
+    assert ArenaPlan.of(most).slots == (1 << 31) - 1
     with pytest.raises(ConfigurationError, match=r"g2\.capacity"):
-        ArenaPlan.of(settings)
+        NodeSettings(node=node, g2=G2Section(capacity=ByteSize((1 << 31) * 4_096)))
 
 
 def test_only_the_unsafe_setting_switches_checks_off() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from blockyard.core.errors import ConfigurationError, NoSpaceError, NotReadyError, StartupError, TransferError
+from blockyard.core.errors import ConfigurationError, NoSpaceError, NotReadyError, TransferError
 from blockyard.core.vocabulary import Epoch, ItemStatus
 from blockyard.tiers.arena import Arena
 from blockyard.tiers.base import MoverPreference
@@ -46,8 +46,10 @@ async def test_a_device_that_fails_costs_the_tier_only(
 
 async def test_a_file_that_is_not_ours_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "slab-0").write_bytes(os.urandom(65_536))
-    with pytest.raises(StartupError):
+    with pytest.raises(ConfigurationError) as caught:
         await DiskTier.open(plan(tmp_path), Epoch(1))
+    assert caught.value.fields["key"] == "g3.folder"
+    assert "move the file away" in str(caught.value)
 
 
 async def test_there_is_no_mover_before_an_arena_is_bound(tmp_path: Path) -> None:

@@ -75,6 +75,9 @@ async def test_an_index_of_another_version_is_not_used_and_left_alone(node: Node
     node.index.force_meta(IndexMeta(IndexState.FOREIGN))
     assert not await node.tier.upkeep.round()
     assert "another version" in node.check("redis")[1]
+    node.index.force_meta(IndexMeta(IndexState.FOREIGN, obstacle="delete the key {0}meta"))
+    assert not await node.tier.upkeep.round()
+    assert node.check("redis")[1] == "delete the key {0}meta"
 
 
 async def test_two_nodes_do_not_rebuild_at_once(node: Node, make_node: MakeNode) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from blockyard.core.errors import StartupError
+from blockyard.core.errors import ConfigurationError
 from blockyard.runtime.http import Health, Receive, Scope, Send, ServiceHttp
 from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
 from blockyard.runtime.telemetry import Metrics
@@ -217,13 +217,24 @@ async def test_the_address_file_is_there_exactly_while_the_server_answers(
         await asyncio.open_connection("127.0.0.1", int(server.url.rsplit(":", 1)[1]))
 
 
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+async def test_a_host_that_cannot_be_bound_is_named_with_what_to_do(host: str, health: Health) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        async with ServiceHttp(host, 0, health, Metrics("test")):
+            pass
+    assert caught.value.fields["key"] == "http.host"
+    assert "127.0.0.1" in str(caught.value)
+    assert "log" not in str(caught.value)
+
+
 async def test_a_port_in_use_is_a_start_error(health: Health) -> None:
     async with ServiceHttp("127.0.0.1", 0, health, Metrics("test")) as server:
         port = int(server.url.rsplit(":", 1)[1])
-        with pytest.raises(StartupError) as caught:
-            async with ServiceHttp("127.0.0.1", port, health, Metrics("test")):
+        with pytest.raises(ConfigurationError) as caught:
+            async with ServiceHttp("127.0.0.1", port, health, Metrics("test"), port_key="http.remote_tier_port"):
                 pass
-    assert caught.value.fields["port"] == port
+    assert (caught.value.fields["port"], caught.value.fields["key"]) == (port, "http.remote_tier_port")
+    assert "choose a free port" in str(caught.value)
 
 
 async def test_an_ipv6_address_is_written_as_a_url_needs_it(health: Health) -> None:

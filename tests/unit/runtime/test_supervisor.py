@@ -5,6 +5,7 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -141,6 +142,17 @@ def test_the_http_side_is_one_call_away(folder: ServiceFolder) -> None:
 
     assert run(main) == 0
     assert folder.read_http() is None
+
+
+def test_a_port_in_use_names_its_setting(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    async def main(context: ServiceContext) -> None:
+        async with context.serve_http(port):
+            pass
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = int(taken.getsockname()[1])
+        assert run(main) == 2
+    assert "key=http.remote_tier_port" in capsys.readouterr().err
 
 
 def test_the_address_of_a_killed_life_is_withdrawn_at_the_next_start(folder: ServiceFolder) -> None:
