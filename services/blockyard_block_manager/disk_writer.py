@@ -97,7 +97,7 @@ class DiskWriter:
 
     def pump(self) -> None:
         """Issue jobs for what waits, as far as slots are free and jobs may be open."""
-        if not self._queue or not self._desk.attached(WorkerRole.OFFLOAD_WORKER) or not self._tables.grants_open:
+        if not self._queue or not self._desk.answering(WorkerRole.OFFLOAD_WORKER) or not self._tables.grants_open:
             return
         self._make_room()
         while self._queue and self._open_jobs < self._profile.g3_open_jobs and self._tables.room(Tier.G3):

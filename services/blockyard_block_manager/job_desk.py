@@ -49,6 +49,13 @@ class JobDesk:
         """Whether orders for this worker can be handed in."""
         return role in self._attached
 
+    def answering(self, role: WorkerRole) -> bool:
+        """Whether orders for this worker are worth handing in: it is attached and does not hang.
+
+        One that hangs settles nothing by that; what it has may still be carried out when it goes on.
+        """
+        return role in self._attached and not self.table.silent(role)
+
     def hand_in(self, order: JobOrder, on_settled: SettledCallback) -> OpenOrder:
         """Take an order; ``on_settled`` is told its end, never before this returns.
 

@@ -24,7 +24,7 @@ class SharedIndex(Protocol):
     """Port to the remote tier's lookup."""
 
     def usable(self) -> bool:
-        """Whether the remote tier is attached."""
+        """Whether the remote tier is attached and answers."""
         ...
 
     def find(self, scope: BlockScope, names: Sequence[BlockName], timeout_seconds: float, done: FindCallback) -> None:

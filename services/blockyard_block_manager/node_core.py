@@ -163,8 +163,11 @@ class NodeCore:
 
     # --- lookups and loads --------------------------------------------------------------------------------------------
     def lookup(self, scope: BlockScope, names: Sequence[BlockName]) -> list[Availability]:
-        """Best local source per block; changes nothing. UNKNOWN throughout while the tables cannot say."""
-        if not self.tables.serving:
+        """Best local source per block; changes nothing.
+
+        UNKNOWN throughout while the tables cannot say, or the offload-worker hangs: what nobody can load is no hit.
+        """
+        if not self.tables.serving or not self.desk.answering(WorkerRole.OFFLOAD_WORKER):
             return [Availability.UNKNOWN] * len(names)
         keys = [name.key for name in names]
         upper = self.tables.holds(Tier.G2, keys, scope.group)
@@ -303,7 +306,8 @@ class NodeCore:
         if self.tables.grants_open and not self._grants_were_open:
             self._to_disk.start()
         self._grants_were_open = self.tables.grants_open
-        could, self._could_recall = self._could_recall, self.tables.serving and self._index.usable()
+        can_recall = self.tables.serving and self.desk.attached(WorkerRole.REMOTE_TIER)
+        could, self._could_recall = self._could_recall, can_recall
         if self._could_recall and not could:
             self._recalls.start()
         elif not self._could_recall:

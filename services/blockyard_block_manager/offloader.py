@@ -97,7 +97,7 @@ class Offloader:
 
     def pump(self) -> None:
         """Issue jobs for the backlog, as far as there is room."""
-        if not self._backlog or self._disk.busy or not self._desk.attached(WorkerRole.OFFLOAD_WORKER):
+        if not self._backlog or self._disk.busy or not self._desk.answering(WorkerRole.OFFLOAD_WORKER):
             return
         for session, waiting in list(self._backlog.items()):
             while waiting and session.mapping is not None and (room := self._tables.room(Tier.G2)):

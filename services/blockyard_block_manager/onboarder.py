@@ -187,9 +187,9 @@ class Onboarder:
             self._last_hop(load)
 
     def _serving(self, load: Load) -> bool:
-        """Whether blocks can reach the engine at all: tables complete, worker there, engine mapped."""
+        """Whether blocks can reach the engine at all: tables complete, worker there and not hanging, engine mapped."""
         mapped = load.session.mapping is not None
-        return mapped and self._tables.serving and self._desk.attached(WorkerRole.OFFLOAD_WORKER)
+        return mapped and self._tables.serving and self._desk.answering(WorkerRole.OFFLOAD_WORKER)
 
     def _not_in_reach(self, load: Load, indexes: Sequence[int]) -> list[int]:
         """Pin what lies in G2, join what is on its way there; returns the others."""
@@ -282,7 +282,7 @@ class Onboarder:
         indexes = load.plan.ready_indexes()
         ttl_ms = int((load.deadline - self._clock.monotonic()) * 1_000)
         mapping = load.session.mapping
-        if mapping is None or not self._desk.attached(WorkerRole.OFFLOAD_WORKER):
+        if mapping is None or not self._desk.answering(WorkerRole.OFFLOAD_WORKER):
             self._give_up(load, indexes, ItemStatus.UNKNOWN)
         elif ttl_ms < 1:
             self._give_up(load, indexes, ItemStatus.TIMEOUT)

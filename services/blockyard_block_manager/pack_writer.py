@@ -1,7 +1,7 @@
 """Packs of blocks from G2 to the shared store: full segments at once, the tail of a chain when it rests.
 
 Which packs are due is decided by the planner of the core; here their sources are pinned, the jobs handed in and the
-results told to planner and catalogue. While the remote tier is away nothing is planned and nothing is pinned.
+results told to planner and catalogue. While the remote tier is away or hangs nothing is planned and nothing is pinned.
 Invariants: sources are pinned from the plan of a job until it has settled; a pack counts as stored only if every
 block of it was; ``offloaded`` to G4 is announced only then.
 Threading: owned by the event loop of the service. No await.
@@ -77,7 +77,7 @@ class PackWriter:
     def pump(self) -> None:
         """Issue jobs for the packs that are due, as far as packs may be open."""
         room = self._profile.g4_open_packs - self._planner.in_flight
-        if room < 1 or not self._desk.attached(WorkerRole.REMOTE_TIER) or not self._tables.has(Tier.G2):
+        if room < 1 or not self._desk.answering(WorkerRole.REMOTE_TIER) or not self._tables.has(Tier.G2):
             return
         for plans in _jobs(self._planner.due(self._clock.monotonic(), room)):
             self._issue(plans)

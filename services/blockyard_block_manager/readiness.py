@@ -35,20 +35,26 @@ class Readiness:
             WorkerPhase.LISTING: "the inventory of G2 and G3 is not complete",
             WorkerPhase.READY: "",
         }
-        health.set("local-tiers", phase is WorkerPhase.READY, details[phase])
+        hangs = self._hangs(WorkerRole.OFFLOAD_WORKER)
+        detail = "the offload-worker does not answer: G2 and G3 are unknown" if hangs else details[phase]
+        health.set("local-tiers", not detail, detail)
         if phase is WorkerPhase.READY:
             health.started = True
         if self._core.profile.g4_enabled:
-            there = recovery.phase(WorkerRole.REMOTE_TIER) is WorkerPhase.READY
+            away = recovery.phase(WorkerRole.REMOTE_TIER) is not WorkerPhase.READY
             waits = recovery.waits_for_remote
             why = "nothing is stored before it has attached" if waits else "G4 is unknown, local tiers go on"
-            health.set("remote-tier", there, "" if there else f"the remote-tier is away: {why}")
+            what = "is away" if away else "does not answer" if self._hangs(WorkerRole.REMOTE_TIER) else ""
+            health.set("remote-tier", not what, f"the remote-tier {what}: {why}" if what else "")
         elif self._core.profile.remote_runs:
             ended = not recovery.waits_for_remote
             why = "a remote-tier was left running, though G4 is off: nothing is stored before it has ended"
             health.set("remote-tier", ended, "" if ended else why)
         for role in WorkerRole:
             self._metrics.dependency_up.labels(role.label).set(recovery.phase(role) is not WorkerPhase.AWAY)
+
+    def _hangs(self, role: WorkerRole) -> bool:
+        return self._core.desk.table.silent(role)
 
     def bus_changed(self, state: BusState) -> None:
         """The connection to NATS changed its state."""

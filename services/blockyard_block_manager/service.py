@@ -73,7 +73,7 @@ def make_node(context: ServiceContext) -> Node:
         unsettled_limit=settings.jobs.queue_limit,
     )
     outbox = Outbox(profile.instance, epoch, OUTBOX_BYTES, encode_event)
-    index = RemoteIndex()
+    index = RemoteIndex(context.clock)
     core = NodeCore(profile, limits, outbox, index, context.clock, ManagerMetrics(context.metrics))
     return Node(core=core, index=index, waiters=SectionWaiters())
 

@@ -75,6 +75,11 @@ class WorkerLink:
         """Whether the worker has answered attach on the present connection."""
         return self._attached
 
+    @property
+    def answering(self) -> bool:
+        """Whether the worker is attached and does not hang."""
+        return self._attached and not self._core.desk.table.silent(self.role)
+
     def wake(self) -> None:
         """There may be something to send."""
         self._wake.set()
@@ -225,6 +230,7 @@ class WorkerLink:
 
     # --- jobs and results ---------------------------------------------------------------------------------------------
     def _pushed(self, push: channel.Push) -> None:
+        self._core.desk.table.heard(self.role)
         self._results.append(push)
         self._wake.set()
 
@@ -280,9 +286,12 @@ class WorkerLink:
         except PeerClosedError:
             return
         except BlockyardError as error:
+            if not isinstance(error, UnavailableError):
+                self._core.desk.table.heard(self.role)
             _log.warning("the worker did not take a message", worker=self.role.label, reason=str(error))
             return
         table = self._core.desk.table
+        table.heard(self.role)
         if isinstance(reply, channel.Accepted) and seq is not None:
             table.accepted(seq)
         elif isinstance(reply, channel.Busy) and seq is not None:

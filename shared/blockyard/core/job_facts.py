@@ -50,6 +50,8 @@ class JobLimits:
     unsettled_limit: int = 256
     """Open jobs per worker."""
     seq_window: int = SEQ_WINDOW
+    silence_seconds: float = 1.0
+    """A worker that leaves messages about jobs without any answer for so long hangs."""
 
     @property
     def store_limit(self) -> int:

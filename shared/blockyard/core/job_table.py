@@ -7,8 +7,10 @@
        +--------+     +-> CANCELLING <-+ ---- result / refused / unseen / lost --+
 
 The channel may lose, repeat, delay and reorder; nothing here depends on the order of arrival. A job ends only by its
-result, by its worker's word that it will never run, or by proof that the worker's life is over: a deadline, a cancel
-or a lost connection never settles. The caller commits the items of a job exactly where a call here returns True.
+result, by its worker's word that it will never run, or by proof that the worker's life is over: a deadline, a cancel,
+silence or a lost connection never settles. A worker that is asked and says nothing for a while is *silent* until it
+says anything again: whoever plans jobs can spare himself the wait for it.
+The caller commits the items of a job exactly where a call here returns True.
 Invariants: each number is settled at most once; ``settled_below`` never falls; at most ``unsettled_limit`` jobs per
 worker, ``store_limit`` of them stores, and ``SEQ_WINDOW`` numbers are open.
 Threading: owned by one thread. Does no I/O and keeps no payload: the caller maps numbers to what they are about.
@@ -45,6 +47,8 @@ class _Worker:
     epoch: Epoch
     connected: bool
     inherited: set[JobId]
+    asked_at: float | None = None
+    """When the first message was sent to it after the last that it said."""
 
 
 class JobTable:
@@ -92,6 +96,13 @@ class JobTable:
         worker = self._workers.get(role)
         return worker is not None and worker.connected
 
+    def silent(self, role: WorkerRole) -> bool:
+        """True where the worker is connected, was asked, and has said nothing for ``silence_seconds`` since."""
+        worker = self._workers.get(role)
+        if worker is None or not worker.connected or worker.asked_at is None:
+            return False
+        return self._clock.monotonic() - worker.asked_at >= self._limits.silence_seconds
+
     def can_plan(self, role: WorkerRole, lane: Lane) -> bool:
         """True where ``plan`` would succeed: the worker is attached and both windows have room for this lane."""
         opened = self._open[role]
@@ -132,6 +143,13 @@ class JobTable:
         job.sends += 1
         job.verb = JobVerb.RESEND
         job.due_at = self._clock.monotonic() + self._limits.resend_seconds
+        self._asked(job.role, self._clock.monotonic())
+
+    def heard(self, role: WorkerRole) -> None:
+        """The worker said something, whatever it was."""
+        worker = self._workers.get(role)
+        if worker is not None:
+            worker.asked_at = None
 
     def accepted(self, seq: JobSeq) -> None:
         """The worker has the job; a late answer to a job that is being cancelled changes nothing."""
@@ -254,10 +272,16 @@ class JobTable:
                 self._start_cancel(job, now)
             if job.due_at is not None and job.due_at <= now:
                 actions.append(JobAction(job.verb, seq, job.role))
+                self._asked(job.role, now)
                 job.due_at = now + self._limits.resend_seconds
         return actions
 
     # --- inside -------------------------------------------------------------------------------------------------
+    def _asked(self, role: WorkerRole, now: float) -> None:
+        worker = self._workers.get(role)
+        if worker is not None and worker.asked_at is None:
+            worker.asked_at = now
+
     def _gave_up(self, job: _Job, now: float) -> bool:
         return (
             job.state is JobState.SENT

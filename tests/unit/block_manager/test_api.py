@@ -41,7 +41,7 @@ DIGESTS = [RUN.digest(index).hex() for index in range(4)]
 class Link:
     """A link to a remote tier that says G4 for everything."""
 
-    attached: bool = True
+    answering: bool = True
     asked: list[Find] = field(default_factory=list)
 
     async def find(self, request: Find, timeout_seconds: float) -> Found:
@@ -80,7 +80,7 @@ async def api(make_world: MakeWorld) -> AsyncIterator[Api]:
     world: World = make_world(g4=True).ready()
     world.connect("one").compute(RUN)
     world.settle()
-    index = RemoteIndex()
+    index = RemoteIndex(world.clock)
     async with client(world, index, nobody) as http:
         yield Api(world, http, index)
     await index.close()
@@ -120,7 +120,7 @@ async def test_what_becomes_of_every_slot_adds_up_to_the_capacity(api: Api) -> N
 
 async def test_a_node_that_never_saw_its_worker_still_answers(make_world: MakeWorld) -> None:
     world: World = make_world(g4=False)
-    async with client(world, RemoteIndex(), nobody) as http:
+    async with client(world, RemoteIndex(world.clock), nobody) as http:
         tiers = (await http.get("/v1/tiers")).json()["tiers"]
         assert [tier["capacity_blocks"] for tier in tiers] == [None] * 4
         body = (await http.post("/v1/lookup", json={"identity": IDENTITY, "digests": DIGESTS})).json()
@@ -163,7 +163,7 @@ async def test_a_lookup_with_time_asks_the_shared_index_for_the_rest(api: Api) -
     body = {"identity": IDENTITY, "digests": [other.digest(0).hex(), other.digest(1).hex()], "remote_wait_ms": 50}
     answer = (await api.http.post("/v1/lookup", json=body)).json()
     assert answer == {"availability": ["g4", "g4"], "prefix_blocks": 2}
-    link.attached = False
+    link.answering = False
     answer = (await api.http.post("/v1/lookup", json=body)).json()
     assert answer == {"availability": ["unknown", "unknown"], "prefix_blocks": 0}
 

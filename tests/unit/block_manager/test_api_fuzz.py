@@ -49,7 +49,7 @@ def document(make_world: MakeWorld) -> Iterator[schemathesis.BaseSchema]:
     """The document of a node with an engine and no blocks: there a clear never waits."""
     world: World = make_world(g4=True).ready()
     world.connect("one")
-    ports = ApiPorts(core=world.core, index=RemoteIndex(), list_instances=nobody)
+    ports = ApiPorts(core=world.core, index=RemoteIndex(world.clock), list_instances=nobody)
     yield schemathesis.openapi.from_asgi("/openapi.json", make_application(ports))
     world.check()
 

@@ -116,7 +116,7 @@ async def setting(make_world: MakeWorld, tmp_path: Path) -> AsyncIterator[Settin
     waiters = SectionWaiters()
     world.core.on_section_end = waiters.section_ended
     mapper = Mapper(world)
-    index = RemoteIndex()
+    index = RemoteIndex(world.clock)
     server = ConnectorServer(tmp_path / "s", world.core, mapper, index, waiters)
     async with server:
         made = Setting(world, server, mapper, waiters, tmp_path / "s")

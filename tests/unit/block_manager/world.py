@@ -256,6 +256,7 @@ class World:
         table = self.core.desk.table
         table.sent(JobSeq(job.seq))
         reply = self.workers[role].submit(channel.Submit(job=job, settled_below=table.settled_below))
+        table.heard(role)
         if isinstance(reply, channel.Accepted):
             table.accepted(JobSeq(job.seq))
         elif isinstance(reply, channel.Busy):
@@ -268,6 +269,8 @@ class World:
         if role not in self.connected:
             return 0
         results = self.workers[role].results(everything=everything)
+        if results:
+            self.core.desk.table.heard(role)
         for result in results:
             self.core.result(result)
             self.workers[role].ack(result, self.core.desk.table.settled_below)
@@ -299,6 +302,7 @@ class World:
                 self._submit(action.role, job)
             return
         ask = worker.cancel if action.verb is JobVerb.CANCEL else worker.poll
+        self.core.desk.table.heard(action.role)
         for state in ask(epoch, action.seq).states:
             self.core.job_state(JobSeq(state.seq), JobPhase(state.state))
 

@@ -293,3 +293,46 @@ def test_unsettled_jobs_are_listed_per_worker(table: JobTable) -> None:
 
     assert table.unsettled(OW) == [first]
     assert table.unsettled(RT) == [other]
+
+
+def silent(table: JobTable) -> bool:
+    """A call, so that mypy does not believe that an earlier answer still holds."""
+    return table.silent(OW)
+
+
+def test_a_worker_that_leaves_messages_unanswered_is_silent_until_it_says_anything(
+    table: JobTable, clock: FakeClock
+) -> None:
+    seq = plan(table)
+    clock.advance(5)
+    assert not silent(table), "nothing was asked"
+    table.sent(seq)
+    clock.advance(0.9)
+    table.sent(seq)
+    assert not silent(table)
+    clock.advance(0.1)
+    assert silent(table), "it counts from the first message without an answer"
+    assert state(table, seq) is JobState.SENT, "silence settles nothing"
+    table.heard(OW)
+    assert not silent(table)
+
+
+def test_polls_and_cancels_without_an_answer_make_a_worker_silent_too(table: JobTable, clock: FakeClock) -> None:
+    seq = plan(table, ttl_ms=100)
+    table.sent(seq)
+    table.heard(OW)
+    table.accepted(seq)
+    clock.advance(60)
+    assert not silent(table), "a job that runs is no question"
+    assert [action.verb for action in table.due(clock.monotonic())] == [JobVerb.CANCEL]
+    clock.advance(1)
+    assert silent(table)
+
+
+def test_a_worker_that_is_away_is_not_silent_and_comes_back_heard(table: JobTable, clock: FakeClock) -> None:
+    table.sent(plan(table))
+    clock.advance(2)
+    table.disconnected(OW)
+    assert not silent(table)
+    table.attached(OW, LIFE)
+    assert not silent(table)
