@@ -4,9 +4,11 @@ Threading: one event loop, in the main thread (children start from there).
 """
 
 import asyncio
+import os
+import signal
 import sysconfig
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,6 +67,16 @@ class RunningNode:
         """SIGKILL to services; returns when they are gone."""
         for service in services:
             self._children.pop(service).kill()
+
+    @contextmanager
+    def hanging(self, service: ServiceName) -> Iterator[None]:
+        """With a service that stands still: its sockets accept, nothing answers."""
+        pid = self._children[service].pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     async def stop(self) -> None:
         """End all services in order."""
