@@ -31,6 +31,9 @@ from blockyard_block_manager.node_profile import NodeProfile
 
 _MAPPINGS_PER_EPOCH_BITS: Final = 20
 _MAX_ENGINE_NAME: Final = 128
+_MAX_RANK: Final = 65_535
+_MAX_MEMORY_BYTES: Final = 1 << 46
+"""Far above the memory of any engine, and small enough for every offset on the way."""
 _SUPPORTED_GROUPS: Final = ("full",)
 
 
@@ -51,6 +54,8 @@ class EngineSession:
     mapping: int | None = None
     """``mapping_number`` while the attached life of the offload-worker maps the memory, else None."""
     g1: G1Set = field(default_factory=G1Set)
+    load_targets: set[EngineBlockId] = field(default_factory=set)
+    """Memory blocks that an open load may still write; disjoint from ``g1``."""
     closed: bool = False
 
     @property
@@ -119,8 +124,12 @@ class EngineSessions:
             raise LayoutMismatchError(field="block_bytes", engine=hello.block_bytes, node=profile.block_bytes)
         if hello.stride_bytes < hello.block_bytes:
             raise LayoutMismatchError("blocks overlap", field="stride_bytes", engine=hello.stride_bytes)
-        if hello.blocks < 1 or hello.dp_rank < 0:
+        if hello.blocks < 1 or not 0 <= hello.dp_rank <= _MAX_RANK:
             raise RequestError("an engine has blocks and a rank", blocks=hello.blocks, dp_rank=hello.dp_rank)
+        if max(hello.blocks, hello.stride_bytes, hello.blocks * hello.stride_bytes) > _MAX_MEMORY_BYTES:
+            raise LayoutMismatchError(
+                "no engine has so much memory", field="blocks", engine=hello.blocks, limit_bytes=_MAX_MEMORY_BYTES
+            )
 
     def open(self, hello: Hello) -> EngineSession:
         """Register a checked engine; an earlier session of it must have been closed."""
@@ -151,8 +160,15 @@ class EngineSessions:
 
     # --- G1 sets ------------------------------------------------------------------------------------------------------
     def register(self, session: EngineSession, blocks: Sequence[G1Block]) -> int:
-        """Complete blocks of one scope entered the engine's memory; returns how many contents are new there."""
+        """Complete blocks of one scope entered the engine's memory; returns how many contents are new there.
+
+        Raises:
+            RequestError: an open load may still write one of the memory blocks: its bytes are not known yet.
+        """
         self._require_open(session)
+        loading = session.load_targets.intersection(block.block for block in blocks)
+        if loading:
+            raise RequestError("a block cannot be registered before its load has ended", block=min(loading))
         change = session.g1.register(blocks)
         self._announce(session, change)
         return len(change.stored)

@@ -64,6 +64,10 @@ class G1Set:
         """Whether this very entry is current."""
         return self._blocks.get(block.block) == block
 
+    def registered(self, blocks: Iterable[EngineBlockId]) -> set[EngineBlockId]:
+        """Those of the memory blocks that have an entry."""
+        return {block for block in blocks if block in self._blocks}
+
     def register(self, blocks: Sequence[G1Block]) -> G1Change:
         """Enter complete blocks; an entry that its memory block had before is replaced."""
         before = {entry.group_key for entry in blocks if entry.group_key in self._copies}

@@ -19,7 +19,7 @@ from typing import Final
 
 from blockyard.core.block_name import BlockName, select
 from blockyard.core.clock import Clock
-from blockyard.core.errors import UnavailableError
+from blockyard.core.errors import RequestError, UnavailableError
 from blockyard.core.events import BlockScope
 from blockyard.core.onboard_plan import ItemState, NextStep, OnboardPlan
 from blockyard.core.vocabulary import (
@@ -99,7 +99,13 @@ class Onboarder:
 
         Raises:
             UnavailableError: the engine has too many open loads; nothing was started.
+            RequestError: a target is registered or named in another open load; nothing was started. A store that
+                reads it under its old name would take the bytes of this load for it.
         """
+        if registered := session.g1.registered(blocks):
+            raise RequestError("deregister a block before something is loaded into it", block=min(registered))
+        if loading := session.load_targets.intersection(blocks):
+            raise RequestError("a block is named in another open load", block=min(loading))
         if self._per_session[session] >= self._profile.loads_per_session:
             raise UnavailableError("too many open loads", limit=self._profile.loads_per_session)
         self._last += 1
@@ -120,6 +126,7 @@ class Onboarder:
         )
         self._loads[load.load] = load
         self._per_session[session] += 1
+        session.load_targets.update(load.blocks)
         load.due.update(range(len(names)))
         self._advance(load)
         return load.load
@@ -329,6 +336,7 @@ class Onboarder:
     def _finish(self, load: Load) -> None:
         load.finished = True
         del self._loads[load.load]
+        load.session.load_targets.difference_update(load.blocks)
         self._per_session[load.session] -= 1
         if not self._per_session[load.session]:
             del self._per_session[load.session]

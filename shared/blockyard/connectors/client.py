@@ -152,12 +152,15 @@ class BlockyardClient:
         Kept also without a connection, and announced with the next one.
 
         Raises:
-            RequestError: blocks and run do not fit, or the block-manager refused; nothing was kept.
+            RequestError: blocks and run do not fit, a block is named in an unfinished load, or the block-manager
+                refused; nothing was kept.
             UnavailableError: not connected, or no answer; the blocks are announced with the next connection.
         """
         if len(run) > MAX_KEYS_PER_CALL:
             raise TooManyKeysError(keys=len(run), limit=MAX_KEYS_PER_CALL)
         check_places(run, blocks, self._memory.blocks)
+        if unfinished := self._unsettled.intersection(blocks):
+            raise RequestError("a block is named in an unfinished load", block=min(unfinished))
         registered = RegisteredRun(run, tenant, tuple(blocks))
         self._set.add(registered)
         try:
@@ -199,11 +202,13 @@ class BlockyardClient:
         blocks unsettled until a block-manager says that no write of the load can reach them.
 
         Raises:
-            RequestError: blocks and run do not fit, a block is named in an unfinished load, or the block-manager
-                refused; nothing was begun.
+            RequestError: blocks and run do not fit, a block is registered (deregister it first) or named in an
+                unfinished load, or the block-manager refused; nothing was begun.
             UnavailableError: not connected.
         """
         check_places(run, blocks, self._memory.blocks)
+        if registered := self._set.registered(blocks):
+            raise RequestError("deregister a block before something is loaded into it", block=min(registered))
         if unfinished := self._unsettled.intersection(blocks):
             raise RequestError("a block is named in an unfinished load", block=min(unfinished))
         link = self._connector.connected()

@@ -46,6 +46,10 @@ class G1Set:
         """Number of registered blocks."""
         return len(self._entries)
 
+    def registered(self, blocks: Sequence[EngineBlockId]) -> set[EngineBlockId]:
+        """Those of the blocks that hold a name."""
+        return {block for block in blocks if block in self._entries}
+
     def add(self, registered: RegisteredRun) -> None:
         """Enter the blocks of a run, which the caller announces; a block that held another name takes the new one."""
         for block, entry in _entries_of(registered):

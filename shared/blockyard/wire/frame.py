@@ -21,6 +21,8 @@ from blockyard.core.errors import BlockyardError, FrameTooLargeError
 from blockyard.wire.codec import MAX_FRAME_BYTES, PROTOCOL_VERSION, BoundedDecoder, encode
 
 LENGTH_BYTES: Final = 4
+_SMALLEST_INT: Final = -(1 << 63)
+_LARGEST_INT: Final = (1 << 64) - 1
 MAX_DESCRIPTORS: Final = 16
 
 
@@ -93,7 +95,15 @@ _ERROR_TYPES: Final = _error_types()
 
 def problem_of(error: BlockyardError) -> Problem:
     """Wire form of a typed error."""
-    return Problem(code=error.code, detail=error.detail, fields=error.fields)
+    return Problem(
+        code=error.code, detail=error.detail, fields={name: _fact(fact) for name, fact in error.fields.items()}
+    )
+
+
+def _fact(fact: str | int | float) -> str | int | float:
+    """A field as it can travel: telling of an error must not fail on a number that is too large for the encoding."""
+    fits = not isinstance(fact, int) or _SMALLEST_INT <= fact <= _LARGEST_INT
+    return fact if fits else str(fact)
 
 
 def error_of(problem: Problem) -> BlockyardError:

@@ -37,6 +37,9 @@ HELLO = Hello(version=1, engine="e", identity=MODEL, blocks=8, block_bytes=BLOCK
         ({"engine": "x" * 200}, RequestError, "engine"),
         ({"blocks": 0}, RequestError, "blocks"),
         ({"dp_rank": -1}, RequestError, "dp_rank"),
+        ({"dp_rank": 1 << 20}, RequestError, "dp_rank"),
+        ({"blocks": 1 << 62}, LayoutMismatchError, "blocks"),
+        ({"stride_bytes": 1 << 62}, LayoutMismatchError, "limit_bytes"),
     ],
 )
 def test_an_engine_that_does_not_fit_is_refused_with_the_field(

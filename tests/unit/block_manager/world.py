@@ -105,11 +105,12 @@ class Engine:
         return blocks
 
     def load(self, run: ChainRun, first_block: int = 0, ttl_ms: int = 10_000, request: str = "r") -> LoadId:
-        """Open a load; its outcome lands in ``world.outcomes``."""
+        """Give memory blocks up and open a load into them; its outcome lands in ``world.outcomes``."""
         blocks = [EngineBlockId(first_block + index) for index in range(len(run))]
         for block in blocks:
             self.memory.guards[block] += 1
             self.memory.blocks[block] = b""
+        self.world.core.deregister(self.session, blocks)
         guards = [Guard(self.memory.guards[block]) for block in blocks]
         return self.world.core.open_load(
             self.session,

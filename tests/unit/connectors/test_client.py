@@ -11,7 +11,7 @@ import pytest
 from blockyard.connectors.client import BlockyardClient, EngineDescription
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.core.chain_run import ChainRun
-from blockyard.core.errors import LayoutMismatchError, TooManyKeysError, UnavailableError
+from blockyard.core.errors import LayoutMismatchError, RequestError, TooManyKeysError, UnavailableError
 from blockyard.core.identity import ModelIdentity
 from blockyard.core.vocabulary import Availability, EngineBlockId, EngineId, ItemStatus, RequestId, Tier
 from blockyard.testing.scripted_manager import WAIT_SECONDS, ScriptedManager, served
@@ -169,3 +169,21 @@ async def test_a_batch_above_the_limit_is_refused_before_it_is_sent(path: Path) 
         with pytest.raises(TooManyKeysError, match=str(MAX_KEYS_PER_CALL)):
             await client.register(run, [EngineBlockId(0)] * len(run))
         assert script.of(channel.Register) == []
+
+
+async def test_a_block_has_one_name_at_a_time(path: Path) -> None:
+    """Bytes loaded over a registered block would be stored under its old name; both orders are refused unsent."""
+    script = ScriptedManager()
+    async with served(path, script), connected(path) as client:
+        await client.register(RUN, BLOCKS)
+        with pytest.raises(RequestError, match="deregister"):
+            await client.load(RequestId("r"), RUN, BLOCKS, ttl_seconds=1.0)
+        assert script.of(channel.OpenLoad) == []
+        await client.deregister(BLOCKS)
+        loading = asyncio.create_task(client.load(RequestId("r"), RUN, BLOCKS, ttl_seconds=1.0))
+        await script.wait_for(channel.OpenLoad)
+        with pytest.raises(RequestError, match="unfinished load"):
+            await client.register(RUN, BLOCKS)
+        assert len(script.of(channel.Register)) == 1
+        script.sessions[0].push(channel.LoadFinished(load=7, status=bytes(4), sources=bytes([2] * 4)))
+        assert (await asyncio.wait_for(loading, WAIT_SECONDS)).usable == 4

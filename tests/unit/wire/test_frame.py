@@ -4,7 +4,13 @@ import msgspec
 import pytest
 
 from blockyard.core import errors
-from blockyard.core.errors import BlockyardError, FrameTooLargeError, MalformedFrameError, OutOfBlocksError
+from blockyard.core.errors import (
+    BlockyardError,
+    FrameTooLargeError,
+    MalformedFrameError,
+    OutOfBlocksError,
+    RequestError,
+)
 from blockyard.wire import frame
 from blockyard.wire.codec import MAX_FRAME_BYTES, PROTOCOL_VERSION, encode
 from blockyard.wire.frame import (
@@ -115,3 +121,13 @@ def test_fields_named_like_parameters_do_no_harm() -> None:
     assert type(error) is OutOfBlocksError
     assert error.detail == "x"
     assert error.fields == {"detail": "y", "self": 1, "code": "z"}
+
+
+def test_telling_of_an_error_survives_numbers_that_cannot_be_encoded() -> None:
+    problem = problem_of(RequestError("too much", need=1 << 79, least=-(1 << 79), found=1 << 63))
+    told = decode_frame(encode_frame(FrameKind.ERROR, 1, problem)[LENGTH_BYTES:])
+    assert msgspec.msgpack.decode(told.body)["fields"] == {
+        "need": str(1 << 79),
+        "least": str(-(1 << 79)),
+        "found": 1 << 63,
+    }
