@@ -10,7 +10,7 @@ from tests.architecture.doc_names import FENCE, Names, file_of, unknown_names, w
 from tests.architecture.doc_tables import DOCS, MADE, ROOT, metric_names, setting_keys, with_table
 
 from blockyard.core.errors import ConfigurationError
-from blockyard.runtime.settings import load_settings
+from blockyard.runtime.settings_source import load_settings
 
 PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
 NAMES = Names.of_sources()

@@ -26,7 +26,7 @@ from blockyard.cli.standard_streams import complain
 from blockyard.cli.system_calls import meaning_of
 from blockyard.cli.until_signal import run_until_signal
 from blockyard.core.errors import BlockyardError, ConfigurationError, NoSpaceError, RunInterruptedError, StartupError
-from blockyard.runtime.settings import load_settings, shield_environment
+from blockyard.runtime.settings_source import load_settings, shield_environment
 
 _MAX_SECONDS: Final = 86_400.0
 

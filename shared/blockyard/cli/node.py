@@ -19,7 +19,8 @@ from blockyard.cli.child_process import ChildProcess, ChildSpec
 from blockyard.cli.engine_process import EngineProcess, EngineSpec
 from blockyard.core.errors import ServerStartError
 from blockyard.runtime.node_folder import NodeFolder, ServiceName
-from blockyard.runtime.settings import NodeSettings, environment_of
+from blockyard.runtime.settings import NodeSettings
+from blockyard.runtime.settings_source import environment_of
 
 _READY_SECONDS: Final = 40.0
 _POLL_SECONDS: Final = 0.02

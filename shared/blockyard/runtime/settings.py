@@ -1,15 +1,10 @@
-"""Settings of a node: one typed tree, read once at start, from environment over YAML over defaults.
+"""Settings of a node: one typed tree of sections, the same for its three services.
 
-``BLOCKYARD_G3__CAPACITY=64GiB`` in the environment (in upper or lower case), or ``g3: {capacity: 64GiB}`` in the file
-named by ``BLOCKYARD_CONFIG``. The three services of a node read the same tree. Unknown keys are refused, the nearest
-known one named; secrets never show in ``repr`` or dumps. What client libraries would read by themselves (accounts of a
-cloud, proxies) is taken away from them by ``shield_environment``: a setting comes from here or does not exist.
-Threading: frozen values; nothing else in the project reads the environment.
+Where the values come from is the business of ``settings_source``. Invariants: unknown keys are refused; secrets never
+show in ``repr`` or dumps.
+Threading: frozen values.
 """
 
-import difflib
-import os
-from collections.abc import Mapping, MutableMapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Self
@@ -20,17 +15,14 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
-    ValidationError,
     field_validator,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 
 from blockyard.core.errors import ConfigurationError
 from blockyard.core.pack_plan import RECORD_HEADER_BYTES
 from blockyard.runtime.setting_values import (
     Size,
-    complaint,
     require_folder,
     require_host,
     require_nats_address,
@@ -39,21 +31,15 @@ from blockyard.runtime.setting_values import (
     require_word,
     shown_size,
 )
-from blockyard.runtime.settings_file import read_file
 from blockyard.tiers.g4_packs import MAX_PACK_BYTES, PACK_HEADER_BYTES
 from blockyard.tiers.header import MOST_SLOTS
 
-ENV_PREFIX: Final = "BLOCKYARD_"
-ENV_CONFIG: Final = "BLOCKYARD_CONFIG"
-ENV_SEPARATOR: Final = "__"
 MAX_TARGET_BYTES: Final = MAX_PACK_BYTES - PACK_HEADER_BYTES
 """Most that the blocks of one object may take."""
 _DEFAULT_BLOCK_BYTES: Final = 131_072
 _SHORTEST_SECONDS: Final = 0.001
 _LONGEST_SECONDS: Final = 3_600.0
 _LARGEST_TIER: Final = 1 << 50
-_FOREIGN_PREFIX: Final = "AWS_"
-_FOREIGN_NAMES: Final = ("http_proxy", "https_proxy", "all_proxy")
 
 
 class _Section(BaseModel):
@@ -126,6 +112,8 @@ class G4Section(_Section):
 
     enabled: bool = True
     """Whether the node has this tier. Without it no remote-tier is needed."""
+    standalone: bool = False
+    """The remote-tier serves no node: it keeps the shared index, and waits for no block-manager."""
     endpoint_url: str = "http://127.0.0.1:8333"
     """Address of the S3-compatible server: scheme, host and port."""
     region: str = Field(default="us-east-1", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
@@ -212,6 +200,8 @@ class HttpSection(_Section):
 
     host: str = "127.0.0.1"
     """Address to bind."""
+    advertised_host: str = ""
+    """Host under which others reach this node, e.g. the address of its pod; empty: the address that is bound."""
     block_manager_port: int = Field(default=0, ge=0, le=65_535)
     """Port of the block-manager."""
     offload_worker_port: int = Field(default=0, ge=0, le=65_535)
@@ -220,6 +210,11 @@ class HttpSection(_Section):
     """Port of the remote-tier."""
 
     _host = field_validator("host")(require_host)
+
+    @field_validator("advertised_host")
+    @classmethod
+    def _advertised(cls, value: str) -> str:
+        return require_host(value) if value else value
 
 
 class JobSection(_Section):
@@ -246,6 +241,22 @@ class LogSection(_Section):
     """One JSON object per line instead of text for people."""
 
 
+class TracingSection(_Section):
+    """Traces, as OpenTelemetry spans."""
+
+    endpoint_url: str = ""
+    """Address of an OTLP/HTTP receiver: scheme, host and port. Empty: no spans are made."""
+    sample_ratio: float = Field(default=0.01, ge=0, le=1)
+    """Share of requests that are traced where the engine has not decided; its decision holds where it has."""
+    timeout_seconds: float = Field(default=5.0, ge=_SHORTEST_SECONDS, le=_LONGEST_SECONDS)
+    """Longest time for one delivery of spans; what cannot be delivered is dropped."""
+
+    @field_validator("endpoint_url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        return require_web_address(value) if value else value
+
+
 class UnsafeSection(_Section):
     """Switches that break promises on purpose; for tests that prove the checks matter."""
 
@@ -265,6 +276,7 @@ class NodeSettings(_Section):
     http: HttpSection = HttpSection()
     jobs: JobSection = JobSection()
     log: LogSection = LogSection()
+    tracing: TracingSection = TracingSection()
     unsafe: UnsafeSection = UnsafeSection()
 
     @model_validator(mode="after")
@@ -276,121 +288,3 @@ class NodeSettings(_Section):
                     f"wrong value: must be at most {limit} with this size of a block", key=f"{name}.capacity"
                 )
         return self
-
-
-def load_settings(environ: Mapping[str, str] | None = None) -> NodeSettings:
-    """Read the settings of this process.
-
-    Args:
-        environ: environment to read; the process's own by default.
-
-    Raises:
-        ConfigurationError: a key is unknown or a value wrong; names the key and, if near, the known one.
-    """
-    env = os.environ if environ is None else environ
-    variables = _ours(env)
-    _, file = variables.pop(ENV_CONFIG, ("", ""))
-    tree = _from_file(file) if file else {}
-    for known, (name, value) in variables.items():
-        path = _path_of(known)
-        _refuse_unknown(path, name)
-        section, key = path
-        tree.setdefault(section, {})[key] = value
-    try:
-        return NodeSettings.model_validate(tree)
-    except ValidationError as error:
-        raise _configuration_error(error) from None
-
-
-def environment_of(settings: NodeSettings) -> dict[str, str]:
-    """Environment variables that reproduce ``settings`` in a child process (secrets included)."""
-    env: dict[str, str] = {}
-    for section_name in NodeSettings.model_fields:
-        section = getattr(settings, section_name)
-        for name in section.model_fields_set:
-            value = getattr(section, name)
-            if value is None:
-                continue
-            text = value.get_secret_value() if isinstance(value, SecretStr) else value
-            key = f"{ENV_PREFIX}{section_name}{ENV_SEPARATOR}{name}".upper()
-            env[key] = str(int(text)) if isinstance(text, int) else str(text)
-    return env
-
-
-def shield_environment(environ: MutableMapping[str, str] | None = None) -> None:
-    """Take away what client libraries would read beside the settings: cloud accounts and options, proxies.
-
-    Args:
-        environ: environment to change; the process's own by default.
-    """
-    env = os.environ if environ is None else environ
-    for name in [name for name in env if name.startswith(_FOREIGN_PREFIX) or name.lower() in _FOREIGN_NAMES]:
-        del env[name]
-
-
-def _from_file(path: str) -> dict[str, dict[str, str]]:
-    sections = read_file(path)
-    for section, body in sections.items():
-        _refuse_unknown((section,), section)
-        for name in body:
-            _refuse_unknown((section, name), f"{section}.{name}")
-    # Where nothing is written behind a key, its default holds.
-    return {
-        section: {key: text for key, text in body.items() if text is not None} for section, body in sections.items()
-    }
-
-
-def _ours(env: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Our variables by their upper-case names, each with the name as it is spelled."""
-    found: dict[str, tuple[str, str]] = {}
-    for name in sorted(env):
-        known = name.upper()
-        if not known.startswith(ENV_PREFIX):
-            continue
-        if known in found:
-            raise ConfigurationError("set twice, in upper and lower case", key=found[known][0], second=name)
-        found[known] = name, env[name]
-    return found
-
-
-def _path_of(name: str) -> tuple[str, ...]:
-    return tuple(name[len(ENV_PREFIX) :].lower().split(ENV_SEPARATOR))
-
-
-def _known_paths() -> set[tuple[str, ...]]:
-    paths: set[tuple[str, ...]] = set()
-    for section in NodeSettings.model_fields:
-        paths.add((section,))
-        paths.update((section, name) for name in _fields(section))
-    return paths
-
-
-def _refuse_unknown(path: tuple[str, ...], name: str) -> None:
-    known = _known_paths()
-    from_env = name.upper().startswith(ENV_PREFIX)
-    if path in known and not (from_env and len(path) == 1):
-        return
-    # Compared without the prefix, which would make everything look alike.
-    spelled = {
-        ENV_SEPARATOR.join(item).upper() if from_env else ".".join(item): item
-        for item in known
-        if len(item) == 2 or not from_env
-    }
-    wanted = name.upper().removeprefix(ENV_PREFIX) if from_env else name
-    near = difflib.get_close_matches(wanted, spelled, n=1, cutoff=0.5)
-    hint = {"nearest": (ENV_PREFIX if from_env else "") + near[0]} if near else {}
-    raise ConfigurationError("unknown setting", key=name, **hint)
-
-
-def _configuration_error(error: ValidationError) -> ConfigurationError:
-    first = error.errors()[0]
-    section, *names = (str(part) for part in first["loc"])
-    field = _fields(section)[names[0]] if names else None
-    return ConfigurationError(f"wrong value: {complaint(first, field)}", key=".".join((section, *names)))
-
-
-def _fields(section: str) -> dict[str, FieldInfo]:
-    annotation = NodeSettings.model_fields[section].annotation
-    if not (isinstance(annotation, type) and issubclass(annotation, _Section)):
-        raise TypeError(f"{section} is no section")
-    return annotation.model_fields

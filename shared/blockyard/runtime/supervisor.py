@@ -31,7 +31,8 @@ from blockyard.runtime.logs import configure_logs, get_logger
 from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
 from blockyard.runtime.process_life import ProcessLife
 from blockyard.runtime.rpc.unix_socket import check_path
-from blockyard.runtime.settings import NodeSettings, load_settings, shield_environment
+from blockyard.runtime.settings import NodeSettings
+from blockyard.runtime.settings_source import load_settings, shield_environment
 from blockyard.runtime.task_end import end_tasks
 from blockyard.runtime.telemetry import Metrics
 

@@ -17,7 +17,8 @@ import httpx
 from blockyard.cli.child_process import ChildProcess, ChildSpec
 from blockyard.core.errors import ServerStartError
 from blockyard.runtime.node_folder import NodeFolder, ServiceName
-from blockyard.runtime.settings import NodeSettings, environment_of
+from blockyard.runtime.settings import NodeSettings
+from blockyard.runtime.settings_source import environment_of
 
 WAIT_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.01

@@ -13,7 +13,8 @@ import httpx
 from blockyard.cli.child_process import ChildProcess, ChildSpec
 from blockyard.core.errors import ServerStartError
 from blockyard.runtime.node_folder import NodeFolder, ServiceName
-from blockyard.runtime.settings import NodeSettings, environment_of
+from blockyard.runtime.settings import NodeSettings
+from blockyard.runtime.settings_source import environment_of
 
 START_SECONDS: Final = 20.0
 

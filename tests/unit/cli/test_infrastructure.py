@@ -6,7 +6,7 @@ import pytest
 
 from blockyard.cli.embedded.infrastructure import Infrastructure
 from blockyard.cli.run_folder import RunFolder
-from blockyard.runtime.settings import load_settings
+from blockyard.runtime.settings_source import load_settings
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from blockyard.cli.failures import UnreachableServerError
 from blockyard.cli.reachability import named_servers, require_reachable
-from blockyard.runtime.settings import load_settings
+from blockyard.runtime.settings_source import load_settings
 
 NATS, REDIS, S3 = "BLOCKYARD_NATS__URL", "BLOCKYARD_REDIS__URL", "BLOCKYARD_G4__ENDPOINT_URL"
 GRACE_SECONDS = 0.05

@@ -8,14 +8,9 @@ from pydantic import ValidationError
 
 from blockyard.core.errors import ConfigurationError
 from blockyard.core.pack_plan import PackGeometry
-from blockyard.runtime.settings import (
-    MoverChoice,
-    NodeSettings,
-    environment_of,
-    load_settings,
-    shield_environment,
-)
+from blockyard.runtime.settings import MoverChoice, NodeSettings
 from blockyard.runtime.settings_file import MAX_FILE_BYTES
+from blockyard.runtime.settings_source import environment_of, load_settings, shield_environment
 from blockyard.tiers.g4_packs import MAX_PACK_BYTES, pack_bytes
 
 
