@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -366,17 +366,21 @@ SETTINGS = settings(
     max_examples=200,
     stateful_step_count=50,
     deadline=None,
-    derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+SEEDS = (1, 2, 3, 4)
 
 
 def test_the_pool_agrees_with_the_model_after_every_step() -> None:
     PoolMachine.tried.clear()
-    run_state_machine_as_test(PoolMachine, settings=SETTINGS)
-    # Which steps are drawn depends on more than this file: a run that met too little proves nothing.
     wanted = {f"{end} {kind.__name__}" for end in ("release", "leak") for kind in HANDLES}
     wanted |= {"eviction", "take", "duplicate", "doomed while written"}
     wanted |= {"condemn stale", "condemn pinned", "condemn doomed", "adopt, 0 surplus", "adopt, 1 surplus"}
+    # Which steps a seed draws depends on more than this file, and a run that met too little proves nothing: go on then.
+    for number in SEEDS:
+        print("seed", number)
+        run_state_machine_as_test(seed(number)(PoolMachine), settings=SETTINGS)
+        if all(PoolMachine.tried[step] for step in wanted):
+            break
     assert {step for step in wanted if not PoolMachine.tried[step]} == set()
