@@ -224,9 +224,9 @@ def _metrics_in(path: Path) -> Iterator[str]:
 
 # --- pages ------------------------------------------------------------------------------------------------------------
 MADE: Final[dict[str, tuple[str, Callable[[], str]]]] = {
-    "settings": ("settings.md", settings_tables),
-    "problems": ("api.md", problem_table),
-    "metrics": ("api.md", metric_table),
+    "settings": ("reference/settings.md", settings_tables),
+    "problems": ("reference/api.md", problem_table),
+    "metrics": ("reference/metrics.md", metric_table),
 }
 
 

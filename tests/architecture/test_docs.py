@@ -12,7 +12,7 @@ from tests.architecture.doc_tables import DOCS, MADE, ROOT, metric_names, settin
 from blockyard.core.errors import ConfigurationError
 from blockyard.runtime.settings_source import load_settings
 
-PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 NAMES = Names.of_sources()
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -90,8 +90,8 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def test_the_index_names_every_page() -> None:
-    listed = {link for link in LINK.findall((DOCS / "README.md").read_text()) if link.endswith(".md")}
-    assert listed == {page.name for page in DOCS.glob("*.md")} - {"README.md"}
+    listed = {link for link in LINK.findall((DOCS / "index.md").read_text()) if link.endswith(".md")}
+    assert listed == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"index.md"}
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -101,10 +101,10 @@ def test_tables_are_up_to_date(name: str) -> None:
 
 
 def test_the_tables_hold_every_setting_and_metric_with_its_text() -> None:
-    rows = [line.split(" | ") for line in (DOCS / "settings.md").read_text().splitlines() if line.startswith("| `")]
+    rows = [line.split(" | ") for line in (DOCS / "reference/settings.md").read_text().splitlines() if line.startswith("| `")]
     texts = {row[0].strip("| `"): row[-1].strip("| ") for row in rows}
     assert [key for key in setting_keys() if not texts.get(key)] == []
-    assert all(f"| `{name}` |" in (DOCS / "api.md").read_text() for name in metric_names())
+    assert all(f"| `{name}` |" in (DOCS / "reference/metrics.md").read_text() for name in metric_names())
 
 
 def test_every_setting_is_read_by_some_code() -> None:
@@ -120,7 +120,7 @@ def test_every_setting_is_read_by_some_code() -> None:
 
 
 def test_the_settings_in_the_examples_are_accepted(tmp_path: Path) -> None:
-    blocks = [body for kind, body in FENCE.findall((DOCS / "settings.md").read_text()) if kind == "yaml"]
+    blocks = [body for kind, body in FENCE.findall((DOCS / "reference/settings.md").read_text()) if kind == "yaml"]
     assert blocks
     for block in blocks:
         (tmp_path / "settings.yaml").write_text(block)
@@ -128,7 +128,7 @@ def test_the_settings_in_the_examples_are_accepted(tmp_path: Path) -> None:
 
 
 def test_the_shown_error_is_the_one_that_is_given() -> None:
-    found = re.search(r"^\$ (\w+)=(\S+) .*\n[\w-]+: (.+)$", (DOCS / "settings.md").read_text(), re.MULTILINE)
+    found = re.search(r"^\$ (\w+)=(\S+) .*\n[\w-]+: (.+)$", (DOCS / "reference/settings.md").read_text(), re.MULTILINE)
     assert found is not None
     with pytest.raises(ConfigurationError) as error:
         load_settings({found.group(1): found.group(2)})

@@ -1,4 +1,4 @@
-"""The programs in docs/api.md, as they stand there, on a node of real processes."""
+"""The programs in docs/reference/api.md, as they stand there, on a node of real processes."""
 
 import asyncio
 import re
@@ -17,7 +17,7 @@ from blockyard.testing.running_node import running_node
 
 BLOCKS = re.findall(
     r"^```(\w*)\n(.*?)^```$",
-    (Path(__file__).parents[2] / "docs" / "api.md").read_text(),
+    (Path(__file__).parents[2] / "docs" / "reference" / "api.md").read_text(),
     re.DOTALL | re.MULTILINE,
 )
 

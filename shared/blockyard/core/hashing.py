@@ -7,7 +7,7 @@
                  overlaps the block)                                  every part tagged, see ``identity.tagged``
     key[i]     = first 16 bytes of digest[i]
 
-``docs/hashing.md`` describes the scheme for other implementations, with golden vectors.
+``docs/reference/hashing.md`` describes the scheme for other implementations, with golden vectors.
 Invariants: only whole blocks are named; two sequences share a digest exactly when identity, scope, all tokens up to the
 end of the block and the multimodal content in it and before it are equal. Token values at placeholders count too:
 an engine that writes real text tokens inside a run would otherwise be given bytes of another text.

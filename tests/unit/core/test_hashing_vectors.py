@@ -1,4 +1,4 @@
-"""The published golden vectors of ``docs/hashing.md``: what other implementations test against."""
+"""The published golden vectors of ``docs/reference/hashing.md``: what other implementations test against."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from blockyard.core.kvbm_hashing import (
     sequence_hashes,
 )
 
-VECTORS = json.loads((Path(__file__).parents[3] / "docs" / "hashing-vectors.json").read_text())
+VECTORS = json.loads((Path(__file__).parents[3] / "docs" / "reference" / "hashing-vectors.json").read_text())
 
 
 def named(cases: list[dict[str, Any]]) -> list[Any]:
