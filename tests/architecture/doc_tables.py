@@ -23,8 +23,8 @@ from pydantic import BaseModel, ByteSize, SecretStr
 from pydantic.fields import FieldInfo
 
 from blockyard.core.errors import BlockyardError
+from blockyard.runtime.setting_variables import ENV_PREFIX, ENV_SEPARATOR
 from blockyard.runtime.settings import NodeSettings
-from blockyard.runtime.settings_source import ENV_PREFIX, ENV_SEPARATOR
 from blockyard.runtime.telemetry import Metrics
 from blockyard_block_manager import recovery
 from blockyard_block_manager.api import problems

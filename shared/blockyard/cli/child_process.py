@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Final, Self
 
 from blockyard.core.errors import ServerStartError, UnsupportedOperationError
-from blockyard.runtime.settings_source import ENV_PREFIX
+from blockyard.runtime.setting_variables import ENV_PREFIX
 
 _PR_SET_PDEATHSIG: Final = 1
 # Loaded before any fork: a child may not import or allocate much between fork and exec.

@@ -22,11 +22,15 @@ import tempfile
 from dataclasses import dataclass
 from enum import StrEnum, unique
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from blockyard.core.errors import ConfigurationError, DiskFullError, ForeignFileError
-from blockyard.runtime.settings import NodeSettings
 
+if TYPE_CHECKING:
+    # Not for the health check, which wants a folder and cannot wait for the tree of settings.
+    from blockyard.runtime.settings import NodeSettings
+
+DEFAULT_FOLDER: Final = Path("/var/lib/blockyard")
 FOLDER_ID_BYTES: Final = 16
 _FOLDER_MODE: Final = 0o700
 _KERNEL_FOLDERS: Final = ("/proc", "/sys")
@@ -111,7 +115,7 @@ class NodeFolder:
     path: Path
 
     @classmethod
-    def of(cls, settings: NodeSettings) -> "NodeFolder":
+    def of(cls, settings: "NodeSettings") -> "NodeFolder":
         """Folder that the settings name, as an absolute path."""
         return cls(settings.node.folder.absolute())
 
@@ -119,7 +123,7 @@ class NodeFolder:
         """Folder of a service; not created."""
         return ServiceFolder(name, self.path / name)
 
-    def slabs(self, settings: NodeSettings) -> Path:
+    def slabs(self, settings: "NodeSettings") -> Path:
         """Folder of the G3 slab files; not created."""
         return settings.g3.folder.absolute() if settings.g3.folder is not None else self.path / "g3"
 

@@ -21,6 +21,7 @@ from pydantic import (
 
 from blockyard.core.errors import ConfigurationError
 from blockyard.core.pack_plan import RECORD_HEADER_BYTES
+from blockyard.runtime.node_folder import DEFAULT_FOLDER
 from blockyard.runtime.setting_values import (
     Size,
     require_folder,
@@ -62,7 +63,7 @@ class NodeSection(_Section):
     """Name of the node: its instance in events, in its NATS record and in the API."""
     namespace: str = Field(default="default", pattern=r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$")
     """Part of the event subject and of the key of the NATS record; keeps clusters on one NATS apart."""
-    folder: Path = Path("/var/lib/blockyard")
+    folder: Path = DEFAULT_FOLDER
     """State folder of the node; local disk. Sockets, locks and epochs of all its processes lie below it."""
     block_bytes: Size = Field(default=ByteSize(_DEFAULT_BLOCK_BYTES), ge=4_096, le=MAX_TARGET_BYTES)
     """Payload bytes of one block; a multiple of 4096, at most 65528 KiB. Engines with another size are refused."""

@@ -4,7 +4,7 @@
 named by ``BLOCKYARD_CONFIG``. Unknown keys are refused, the nearest known one named. What client libraries would read
 by themselves (accounts of a cloud, proxies) is taken away from them by ``shield_environment``: a setting comes from
 here or does not exist.
-Threading: none; used at start. Nothing else in the project reads the environment.
+Threading: none; used at start. Nothing else in the project reads the environment, but ``health_check``: one variable.
 """
 
 import difflib
@@ -17,12 +17,10 @@ from pydantic.fields import FieldInfo
 
 from blockyard.core.errors import ConfigurationError
 from blockyard.runtime.setting_values import complaint
+from blockyard.runtime.setting_variables import ENV_CONFIG, ENV_PREFIX, ENV_SEPARATOR, own_variables
 from blockyard.runtime.settings import NodeSettings
 from blockyard.runtime.settings_file import read_file
 
-ENV_PREFIX: Final = "BLOCKYARD_"
-ENV_CONFIG: Final = "BLOCKYARD_CONFIG"
-ENV_SEPARATOR: Final = "__"
 _FOREIGN_PREFIX: Final = "AWS_"
 _FOREIGN_NAMES: Final = ("http_proxy", "https_proxy", "all_proxy")
 
@@ -37,7 +35,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> NodeSettings:
         ConfigurationError: a key is unknown or a value wrong; names the key and, if near, the known one.
     """
     env = os.environ if environ is None else environ
-    variables = _ours(env)
+    variables = own_variables(env)
     _, file = variables.pop(ENV_CONFIG, ("", ""))
     tree = _from_file(file) if file else {}
     for known, (name, value) in variables.items():
@@ -87,19 +85,6 @@ def _from_file(path: str) -> dict[str, dict[str, str]]:
     return {
         section: {key: text for key, text in body.items() if text is not None} for section, body in sections.items()
     }
-
-
-def _ours(env: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Our variables by their upper-case names, each with the name as it is spelled."""
-    found: dict[str, tuple[str, str]] = {}
-    for name in sorted(env):
-        known = name.upper()
-        if not known.startswith(ENV_PREFIX):
-            continue
-        if known in found:
-            raise ConfigurationError("set twice, in upper and lower case", key=found[known][0], second=name)
-        found[known] = name, env[name]
-    return found
 
 
 def _path_of(name: str) -> tuple[str, ...]:
