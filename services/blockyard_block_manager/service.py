@@ -92,7 +92,7 @@ async def serve(context: ServiceContext) -> None:
         readiness = Readiness(context.health, context.metrics, core)
         bus.listen(readiness.bus_changed)
         publisher = _publisher(context, core, bus)
-        lease = _lease(context, core, bus, http.url, readiness)
+        lease = _lease(context, core, bus, http.advertise(), readiness)
         stack.push_async_callback(lease.release)
         stack.push_async_callback(node.index.close)
         arena = stack.enter_context(ArenaKeeper())

@@ -96,6 +96,8 @@ def _default(field: FieldInfo) -> str:
     value = field.default
     if value is None:
         return "not set"
+    if value == "":
+        return "empty"
     if isinstance(value, SecretStr):
         text = value.get_secret_value()
         return f"`{text}` (secret)" if text else "empty (secret)"

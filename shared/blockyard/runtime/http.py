@@ -25,7 +25,9 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from blockyard.core.errors import ConfigurationError, StartupError
+from blockyard.runtime.logs import get_logger
 from blockyard.runtime.node_folder import ServiceFolder
+from blockyard.runtime.setting_values import is_every_address
 from blockyard.runtime.telemetry import Metrics
 
 Scope = MutableMapping[str, Any]
@@ -45,6 +47,7 @@ HEAD_BYTES: Final = 64 << 10
 """Longest head of a request: address and headers."""
 _LINGER_SECONDS: Final = 1.0
 """Time to read what a refused client still sends; without it the system drops the answer with the connection."""
+_log: Final = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ class ServiceHttp:
         metrics: Metrics,
         app: AsgiApp | None = None,
         *,
+        advertised_host: str = "",
         folder: ServiceFolder | None = None,
         port_key: str = "port",
     ) -> None:
@@ -102,18 +106,20 @@ class ServiceHttp:
             health: what ``/readyz`` shows.
             metrics: what ``/metrics`` shows.
             app: application for all other paths; its lifespan hooks are not called.
+            advertised_host: host under which others reach this service, where it is not the one that is bound.
             folder: where the address is written while the server is up.
             port_key: setting that the port comes from, for errors.
         """
         self._host = host
         self._port = port
         self._port_key = port_key
+        self._advertised_host = advertised_host
         self._folder = folder
         self._pages = _Pages(health, metrics, app)
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self.url = ""
-        """Base address once entered."""
+        """Base address once entered, for this machine: loopback where every address is bound."""
 
     async def __aenter__(self) -> Self:
         """Bind, serve, and write the address file.
@@ -156,6 +162,17 @@ class ServiceHttp:
             self._server.should_exit = True
             await self._serving
 
+    def advertise(self) -> str:
+        """Base address to tell others; call once entered.
+
+        Where every address is bound and no setting names one, the name of the machine is a guess: there is a warning.
+        """
+        host = self._advertised_host or self._host
+        if is_every_address(host):
+            host = socket.gethostname()
+            _log.warning("others may not reach this address: name one", key="http.advertised_host", guess=host)
+        return _url(host, self._port)
+
     def _bind(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         # Named as TCP, because the event loop sends small parts of answers without delay only then.
@@ -167,8 +184,9 @@ class ServiceHttp:
         except OSError as error:
             listener.close()
             raise self._unbound(error) from error
-        shown = f"[{self._host}]" if family == socket.AF_INET6 else self._host
-        self.url = f"http://{shown}:{listener.getsockname()[1]}"
+        self._port = listener.getsockname()[1]
+        loopback = "::1" if family == socket.AF_INET6 else "127.0.0.1"
+        self.url = _url(loopback if is_every_address(self._host) else self._host, self._port)
         return listener
 
     def _unbound(self, error: OSError) -> ConfigurationError:
@@ -290,6 +308,10 @@ class _Pages:
         checks = [{"name": check.name, "ok": check.ok, "detail": check.detail} for check in self._health.checks]
         body = {"ready": ready, "started": self._health.started, "checks": checks}
         return 200 if ready else 503, json.dumps(body).encode(), _JSON
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _problem(status: int, code: str, title: str, remedy: str) -> bytes:

@@ -58,6 +58,21 @@ def require_host(value: str) -> str:
     return value
 
 
+def require_reachable_host(value: str) -> str:
+    """Refuse what names no host that others could connect to; empty means none is named."""
+    if value and is_every_address(require_host(value)):
+        raise ValueError("must be the address of one host, not every address")
+    return value
+
+
+def is_every_address(host: str) -> bool:
+    """Whether ``host`` stands for all addresses of a machine, to be bound but not to be asked."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
 def require_word(value: str) -> str:
     """Refuse what cannot stand in the head of a request: spaces, control characters, letters beyond ASCII."""
     if not _WORD.fullmatch(value):

@@ -27,6 +27,7 @@ from blockyard.runtime.setting_values import (
     require_folder,
     require_host,
     require_nats_address,
+    require_reachable_host,
     require_redis_address,
     require_web_address,
     require_word,
@@ -202,7 +203,7 @@ class HttpSection(_Section):
     host: str = "127.0.0.1"
     """Address to bind."""
     advertised_host: str = ""
-    """Host under which others reach this node, e.g. the address of its pod; empty: the address that is bound."""
+    """Host under which others reach this node; empty: `http.host`, or the machine's name where that binds all."""
     block_manager_port: int = Field(default=0, ge=0, le=65_535)
     """Port of the block-manager."""
     offload_worker_port: int = Field(default=0, ge=0, le=65_535)
@@ -211,11 +212,7 @@ class HttpSection(_Section):
     """Port of the remote-tier."""
 
     _host = field_validator("host")(require_host)
-
-    @field_validator("advertised_host")
-    @classmethod
-    def _advertised(cls, value: str) -> str:
-        return require_host(value) if value else value
+    _reachable = field_validator("advertised_host")(require_reachable_host)
 
 
 class JobSection(_Section):

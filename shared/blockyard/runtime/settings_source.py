@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from blockyard.core.errors import ConfigurationError
 from blockyard.runtime.setting_values import complaint
-from blockyard.runtime.setting_variables import ENV_CONFIG, ENV_PREFIX, ENV_SEPARATOR, own_variables
+from blockyard.runtime.setting_variables import ENV_CONFIG, ENV_PREFIX, ENV_SEPARATOR, is_service_link, own_variables
 from blockyard.runtime.settings import NodeSettings
 from blockyard.runtime.settings_file import read_file
 
@@ -104,6 +104,12 @@ def _refuse_unknown(path: tuple[str, ...], name: str) -> None:
     from_env = name.upper().startswith(ENV_PREFIX)
     if path in known and not (from_env and len(path) == 1):
         return
+    if from_env and is_service_link(name):
+        raise ConfigurationError(
+            "not a setting, but what Kubernetes tells of a service whose name begins with blockyard: "
+            "set enableServiceLinks: false in the spec of the pod",
+            key=name,
+        )
     # Compared without the prefix, which would make everything look alike.
     spelled = {
         ENV_SEPARATOR.join(item).upper() if from_env else ".".join(item): item

@@ -71,8 +71,17 @@ class ServiceContext:
 
     def serve_http(self, port: int, app: AsgiApp | None = None) -> ServiceHttp:
         """HTTP side of this service; use as ``async with context.serve_http(port):``."""
-        host, key = self.settings.http.host, f"http.{self.service.replace('-', '_')}_port"
-        return ServiceHttp(host, port, self.health, self.metrics, app, folder=self.folder, port_key=key)
+        http, key = self.settings.http, f"http.{self.service.replace('-', '_')}_port"
+        return ServiceHttp(
+            http.host,
+            port,
+            self.health,
+            self.metrics,
+            app,
+            advertised_host=http.advertised_host,
+            folder=self.folder,
+            port_key=key,
+        )
 
     async def end_background(self) -> None:
         """End everything started by ``start``."""

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from blockyard.core.errors import ConfigurationError
 from blockyard.runtime.http import Health, Receive, Scope, Send, ServiceHttp
@@ -110,6 +112,46 @@ async def test_without_an_application_other_paths_are_a_problem(health: Health) 
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["status"] == 404
     assert answer.json()["remedy"]
+
+
+@pytest.mark.parametrize(("every", "loopback"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]")])
+async def test_where_every_address_is_bound_the_file_names_one_that_can_be_asked(
+    every: str, loopback: str, health: Health, folder: ServiceFolder
+) -> None:
+    async with ServiceHttp(every, 0, health, Metrics("test"), folder=folder) as server, httpx.AsyncClient() as client:
+        assert folder.read_http() == server.url
+        assert server.url.startswith(f"http://{loopback}:")
+        assert (await client.get(f"{folder.read_http()}/livez")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "advertised", "told"),
+    [
+        ("127.0.0.1", "", "127.0.0.1"),
+        ("::1", "", "[::1]"),
+        ("127.0.0.1", "node-a.example", "node-a.example"),
+        ("0.0.0.0", "10.1.2.3", "10.1.2.3"),
+        ("0.0.0.0", "fd00::7", "[fd00::7]"),
+    ],
+)
+async def test_others_are_told_the_advertised_host_with_the_port_that_is_bound(
+    host: str, advertised: str, told: str, health: Health
+) -> None:
+    async with ServiceHttp(host, 0, health, Metrics("test"), advertised_host=advertised) as server:
+        with capture_logs() as lines:
+            assert server.advertise() == f"http://{told}:{httpx.URL(server.url).port}"
+    assert lines == []
+
+
+async def test_a_guess_of_the_advertised_host_is_a_warning_that_names_the_setting(
+    health: Health, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "machine-7")
+    async with ServiceHttp("0.0.0.0", 0, health, Metrics("test")) as server:
+        with capture_logs() as lines:
+            assert server.advertise() == f"http://machine-7:{httpx.URL(server.url).port}"
+    ((level, key),) = [(line["log_level"], line["key"]) for line in lines]
+    assert (level, key) == ("warning", "http.advertised_host")
 
 
 async def refusal(url: str, request: bytes) -> httpx.Response:

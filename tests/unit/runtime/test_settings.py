@@ -176,6 +176,9 @@ def test_an_unknown_key_in_the_file_is_refused_and_the_nearest_named(
         ("BLOCKYARD_HTTP__HOST", "127.0.0.999", "http.host"),
         ("BLOCKYARD_HTTP__HOST", "[::1]", "http.host"),
         ("BLOCKYARD_HTTP__HOST", "host:80", "http.host"),
+        ("BLOCKYARD_HTTP__ADVERTISED_HOST", "http://host", "http.advertised_host"),
+        ("BLOCKYARD_HTTP__ADVERTISED_HOST", "0.0.0.0", "http.advertised_host"),
+        ("BLOCKYARD_HTTP__ADVERTISED_HOST", "0::0", "http.advertised_host"),
         ("BLOCKYARD_JOBS__QUEUE_LIMIT", "1" * 20, "jobs.queue_limit"),
     ],
 )
