@@ -17,7 +17,7 @@ import msgspec
 
 from blockyard.cli.child_process import ChildProcess, ChildSpec
 from blockyard.cli.engine_events import BlockReport, Done, EngineEvent, EngineStats, Failed, Progress, Ready
-from blockyard.connectors.mock.command_loop import Probe, Quit, Replay, Reset, Stats
+from blockyard.connectors.mock.commands import Probe, Quit, Replay, Reset, Stats
 from blockyard.core.errors import DeadlineExceededError, EngineCommandError, PeerClosedError
 
 _START_SECONDS: Final = 40.0

@@ -13,9 +13,10 @@ import pytest
 
 from blockyard.connectors.client import BlockyardClient, EngineDescription
 from blockyard.connectors.engine_memory import EngineMemory
-from blockyard.connectors.mock.command_loop import CommandLoop
+from blockyard.connectors.mock.command_loop import CommandLoop, lines_of
 from blockyard.connectors.mock.engine import MockEngine
 from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS
+from blockyard.connectors.mock.trace_replay import TraceReplay
 from blockyard.core.identity import ModelIdentity
 from blockyard.core.vocabulary import EngineId
 from blockyard.testing.scripted_manager import ScriptedManager, served
@@ -36,7 +37,7 @@ async def lonely_engine(folder: Path, blocks: int) -> AsyncIterator[MockEngine]:
 async def answers(folder: Path, *lines: str, blocks: int = 64) -> list[dict[str, Any]]:
     commands, events = io.BytesIO("".join(f"{line}\n" for line in lines).encode()), io.BytesIO()
     async with lonely_engine(folder, blocks) as engine:
-        await CommandLoop(engine, commands, events).run()
+        await CommandLoop(engine, TraceReplay(engine), events.write).run(lines_of(commands))
     return [json.loads(line) for line in events.getvalue().splitlines()]
 
 

@@ -1,0 +1,249 @@
+"""A demo engine on its own: controllers come and go over TCP, and its own replay ends when one takes over."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blockyard.connectors.client import BlockyardClient, EngineDescription
+from blockyard.connectors.engine_memory import EngineMemory
+from blockyard.connectors.mock import engine_service
+from blockyard.connectors.mock.engine import MockEngine
+from blockyard.connectors.mock.engine_service import EngineService, ListenAddress, OwnReplay, wait_for_node
+from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS
+from blockyard.core.errors import ConfigurationError, OutOfBlocksError
+from blockyard.core.identity import ModelIdentity
+from blockyard.core.vocabulary import EngineId
+from blockyard.testing.scripted_manager import ScriptedManager, served
+
+BLOCK_BYTES = 4_096
+IDENTITY = ModelIdentity(model="m", block_bytes=BLOCK_BYTES, block_tokens=TRACE_BLOCK_TOKENS)
+LOOPBACK = ListenAddress("127.0.0.1", 0)
+WAIT_SECONDS = 10.0
+
+
+class Controller:
+    """A controller's end of a connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def hear(self) -> dict[str, Any]:
+        async with asyncio.timeout(WAIT_SECONDS):
+            heard: dict[str, Any] = json.loads(await self.reader.readline())
+        return heard
+
+    async def ask(self, **command: object) -> dict[str, Any]:
+        """The answer to one command."""
+        self.writer.write(json.dumps(command).encode() + b"\n")
+        while (event := await self.hear())["event"] == "progress":
+            pass
+        return event
+
+
+@asynccontextmanager
+async def calling(port: int) -> AsyncIterator[Controller]:
+    """A controller, welcome or not."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield Controller(reader, writer)
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+@asynccontextmanager
+async def controller(port: int) -> AsyncIterator[Controller]:
+    """The controller; the engine needs a moment to notice that the one before is gone."""
+    async with asyncio.timeout(WAIT_SECONDS), contextlib.AsyncExitStack() as calls:
+        while (await (call := await calls.enter_async_context(calling(port))).hear())["event"] != "ready":
+            pass
+        yield call
+
+
+class Service:
+    """A service of an engine whose node is away: it serves all the same."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.port = 0
+        self.task: asyncio.Task[None] | None = None
+        self.engine: MockEngine | None = None
+
+    def counts(self) -> int:
+        assert self.engine is not None
+        return self.engine.counts.requests
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, own_replay: OwnReplay | None = None, listen: ListenAddress | None = LOOPBACK, blocks: int = 64
+) -> AsyncIterator[Service]:
+    service, listening = Service(), asyncio.Event()
+    description = EngineDescription(engine=EngineId("e"), identity=IDENTITY)
+
+    def on_listening(port: int) -> None:
+        service.port = port
+        listening.set()
+
+    with EngineMemory(blocks, BLOCK_BYTES) as memory:
+        async with BlockyardClient(folder / "none.sock", description, memory) as client:
+            service.engine = MockEngine(client, memory, IDENTITY)
+            service.task = asyncio.create_task(
+                EngineService(service.engine, own_replay, service.said.append).run(listen, on_listening)
+            )
+            if listen is not None:
+                await asyncio.wait_for(listening.wait(), WAIT_SECONDS)
+            yield service
+            service.task.cancel()
+            await asyncio.gather(service.task, return_exceptions=True)
+
+
+async def until_served(service: Service, requests: int) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while service.counts() < requests:
+            await asyncio.sleep(0.01)
+
+
+async def test_an_engine_survives_its_controllers(tmp_path: Path) -> None:
+    async with running(tmp_path) as service:
+        async with controller(service.port) as first:
+            assert (await first.ask(cmd="replay", count=2))["stats"]["requests"] == 2
+            assert await first.ask(cmd="quit") == {"event": "done", "cmd": "quit"}
+            assert await first.reader.read() == b""
+        async with controller(service.port) as second:
+            assert (await second.ask(cmd="stats"))["stats"]["requests"] == 2
+
+
+async def test_a_second_controller_is_sent_away(tmp_path: Path) -> None:
+    async with running(tmp_path) as service, controller(service.port) as first, calling(service.port) as second:
+        assert (await second.hear())["code"] == "busy"
+        assert await second.reader.read() == b""
+        assert (await first.ask(cmd="stats"))["event"] == "done"
+
+
+async def test_what_a_controller_asked_for_is_given_up_when_it_goes(tmp_path: Path) -> None:
+    async with running(tmp_path) as service:
+        async with controller(service.port) as first:
+            # At this pace the trace takes longer than any test.
+            first.writer.write(b'{"cmd": "replay", "pace": 1}\n')
+            assert (await first.hear())["event"] == "progress"
+        async with controller(service.port) as second:
+            before = (await second.ask(cmd="stats"))["stats"]["requests"]
+            assert (await second.ask(cmd="replay", first=0, count=1))["stats"]["requests"] == before + 1
+
+
+async def test_the_own_replay_goes_on_while_a_controller_only_looks_and_stops_for_good_when_it_works(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, OwnReplay(pace=0.0, delay_seconds=0.0)) as service:
+        async with controller(service.port) as first:
+            seen = (await first.ask(cmd="stats"))["stats"]["requests"]
+            await until_served(service, seen + 5)
+            stopped = (await first.ask(cmd="reset"))["stats"]["requests"]
+            assert (await first.ask(cmd="replay", count=3))["stats"]["requests"] == stopped + 3
+        async with controller(service.port) as second:
+            assert (await second.ask(cmd="stats"))["stats"]["requests"] == stopped + 3
+        assert sum("stopped for good" in line for line in service.said) == 1
+
+
+async def test_the_own_replay_starts_over_at_the_end_of_the_trace(tmp_path: Path) -> None:
+    async with running(tmp_path, OwnReplay(pace=0.0, delay_seconds=0.0), listen=None) as service:
+        await until_served(service, 1_010)
+
+
+async def test_a_request_that_cannot_be_served_ends_the_service(tmp_path: Path) -> None:
+    async with running(tmp_path, OwnReplay(pace=0.0, delay_seconds=0.0), listen=None, blocks=1) as service:
+        assert service.task is not None
+        with pytest.raises(OutOfBlocksError):
+            await asyncio.wait_for(service.task, WAIT_SECONDS)
+
+
+async def test_a_line_without_an_end_ends_the_conversation(tmp_path: Path) -> None:
+    async with running(tmp_path) as service:
+        async with controller(service.port) as first:
+            first.writer.write(b"x" * (1 << 17))
+            with contextlib.suppress(ConnectionError):
+                assert await first.reader.read() == b""
+        async with controller(service.port) as second:
+            assert (await second.ask(cmd="stats"))["event"] == "done"
+
+
+async def test_how_it_goes_is_told_when_something_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_service, "_TELL_SECONDS", 0.01)
+    async with running(tmp_path) as service, controller(service.port) as first:
+        await first.ask(cmd="replay", count=2)
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not any(line.startswith("2 requests, ") for line in service.said):
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert len(service.said) == len(set(service.said))
+
+
+async def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = ListenAddress(*other.getsockname())
+        async with running(tmp_path, listen=None) as service:
+            assert service.engine is not None
+            with pytest.raises(ConfigurationError, match=f"127.0.0.1:{address.port}"):
+                await EngineService(service.engine, None, service.said.append).run(address)
+
+
+async def test_the_node_is_waited_for_as_long_as_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_service, "_TELL_SECONDS", 0.05)
+    path, said = tmp_path / "c.sock", asyncio.Queue[str]()
+    description = EngineDescription(engine=EngineId("e"), identity=IDENTITY)
+    with EngineMemory(4, BLOCK_BYTES) as memory:
+        async with BlockyardClient(path, description, memory) as client:
+            waiting = asyncio.create_task(wait_for_node(client, said.put_nowait))
+            async with asyncio.timeout(WAIT_SECONDS):
+                assert "waiting for the block-manager: " in await said.get()
+                assert str(path) in await said.get()
+                async with served(path, ScriptedManager()):
+                    await waiting
+
+
+async def test_the_process_ends_in_order_when_it_is_asked_to(tmp_path: Path) -> None:
+    path = tmp_path / "c.sock"
+    options = ("--socket", str(path), "--name", "e", "--blocks", "64", "--block-bytes", "4096")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "blockyard.connectors.mock", *options, "--listen", "127.0.0.1:0", "--replay"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(20), served(path, ScriptedManager()):
+        said = b""
+        while b"takes commands at port" not in said:
+            line = await process.stderr.readline()
+            assert line
+            said += line
+        process.send_signal(signal.SIGTERM)
+        rest = await process.stderr.read()
+        assert await process.wait() == 0
+    assert b"e: connected to its node\n" in said
+    assert rest.endswith(b"e: stopped\n")
+
+
+@pytest.mark.parametrize(
+    "options", [("--listen", "8810"), ("--listen", "h:99999"), ("--pace", "nan"), ("--delay", "-1"), ("--pace", "x")]
+)
+async def test_wrong_usage_is_refused(options: tuple[str, str]) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "blockyard.connectors.mock", "--socket", "s", "--name", "e", *options),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(20):
+        _, stderr = await process.communicate()
+    assert process.returncode == 2
+    assert options[1].encode() in stderr
