@@ -2,9 +2,10 @@
 
 ::
 
-    u32 length (little-endian, of what follows) | msgpack [version, kind, call, body, descriptors]
+    u32 length (little-endian, of what follows) | msgpack [version, kind, call, body, descriptors, trace]
 
-``call`` pairs a reply with its request and is 0 for a push. File descriptors travel as SCM_RIGHTS with the first byte
+``call`` pairs a reply with its request and is 0 for a push; ``trace`` is the trace context of a request, see
+``wire.trace_parent``, and one byte where there is none. File descriptors travel as SCM_RIGHTS with the first byte
 of their frame; a stream socket does not say where ancillary data belongs, so the frame itself counts them and the
 receiver takes that many from what has arrived, in order. Errors travel as ``Problem`` and come back as the typed error
 of the same code.
@@ -17,13 +18,15 @@ from typing import Annotated, Final
 import msgspec
 
 from blockyard.core import errors
-from blockyard.core.errors import BlockyardError, FrameTooLargeError
+from blockyard.core.errors import BlockyardError, FrameTooLargeError, MalformedFrameError
 from blockyard.wire.codec import MAX_FRAME_BYTES, PROTOCOL_VERSION, BoundedDecoder, encode
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent, parse_trace_parent
 
 LENGTH_BYTES: Final = 4
 _SMALLEST_INT: Final = -(1 << 63)
 _LARGEST_INT: Final = (1 << 64) - 1
 MAX_DESCRIPTORS: Final = 16
+_NO_TRACE: Final = msgspec.Raw(encode(NO_TRACE))
 
 
 @unique
@@ -44,6 +47,18 @@ class Frame(msgspec.Struct, array_like=True, frozen=True):
     call: Annotated[int, msgspec.Meta(ge=0)]
     body: msgspec.Raw
     descriptors: Annotated[int, msgspec.Meta(ge=0, le=MAX_DESCRIPTORS)] = 0
+    trace: msgspec.Raw = _NO_TRACE
+    """Not decoded with the frame: whatever a peer puts here must not make its frame malformed."""
+
+    @property
+    def trace_parent(self) -> TraceParent:
+        """Trace context of the request; none where the peer sent nothing that is one."""
+        if self.trace == _NO_TRACE:
+            return NO_TRACE
+        try:
+            return parse_trace_parent(_trace_text.decode(self.trace))
+        except MalformedFrameError:
+            return NO_TRACE
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,15 +70,19 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _frames: Final[BoundedDecoder[Frame]] = BoundedDecoder(Frame)
+_trace_text: Final[BoundedDecoder[str]] = BoundedDecoder(str)
 
 
-def encode_frame(kind: FrameKind, call: int, message: object, descriptors: int = 0) -> bytes:
+def encode_frame(
+    kind: FrameKind, call: int, message: object, descriptors: int = 0, trace: TraceParent = NO_TRACE
+) -> bytes:
     """Bytes of one frame, length prefix included.
 
     Raises:
         FrameTooLargeError: the message does not fit into one frame.
     """
-    body = encode(Frame(PROTOCOL_VERSION, kind, call, msgspec.Raw(encode(message)), descriptors))
+    context = msgspec.Raw(encode(trace)) if trace else _NO_TRACE
+    body = encode(Frame(PROTOCOL_VERSION, kind, call, msgspec.Raw(encode(message)), descriptors, context))
     if len(body) > MAX_FRAME_BYTES:
         raise FrameTooLargeError("message refused before sending", bytes=len(body), limit=MAX_FRAME_BYTES)
     return len(body).to_bytes(LENGTH_BYTES, "little") + body

@@ -23,6 +23,7 @@ from blockyard.wire.frame import (
     error_of,
     problem_of,
 )
+from blockyard.wire.trace_parent import NO_TRACE, new_trace
 
 
 def body_of(frame: bytes) -> bytes:
@@ -131,3 +132,36 @@ def test_telling_of_an_error_survives_numbers_that_cannot_be_encoded() -> None:
         "least": str(-(1 << 79)),
         "found": 1 << 63,
     }
+
+
+# --- trace context ------------------------------------------------------------------------------------------------
+TRACE = new_trace()
+
+
+def test_a_frame_carries_a_trace_context() -> None:
+    assert decode_frame(body_of(encode_frame(FrameKind.REQUEST, 7, None, trace=TRACE))).trace_parent == TRACE
+
+
+def test_without_a_trace_a_frame_is_one_byte_longer_than_before_there_were_any() -> None:
+    assert body_of(encode_frame(FrameKind.REQUEST, 7, None)) == (
+        b"\x96" + encode([PROTOCOL_VERSION, 0, 7, None, 0])[1:] + encode("")
+    )
+
+
+def test_a_peer_that_knows_no_traces_is_understood() -> None:
+    assert decode_frame(encode([PROTOCOL_VERSION, 0, 3, None, 0])).trace_parent == NO_TRACE
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [7, None, True, b"bytes", {"a": 1}, [TRACE], "x" * 100_000, TRACE.upper(), TRACE[:-1], "00" + "0" * 53],
+    ids=["number", "nil", "bool", "bytes", "map", "array", "long", "upper case", "short", "no dashes"],
+)
+def test_what_is_no_trace_context_does_the_frame_no_harm(sent: object) -> None:
+    received = decode_frame(encode([PROTOCOL_VERSION, 0, 3, None, 0, sent]))
+    assert (received.call, received.trace_parent) == (3, NO_TRACE)
+
+
+def test_text_that_is_no_utf8_is_no_trace_context() -> None:
+    sound = encode([PROTOCOL_VERSION, 0, 3, None, 0, "x" * 3])
+    assert decode_frame(sound.replace(b"xxx", b"\xff\xfe\xfd")).trace_parent == NO_TRACE

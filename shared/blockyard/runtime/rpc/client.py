@@ -26,6 +26,7 @@ from blockyard.runtime.rpc.frame_buffer import close_descriptors
 from blockyard.runtime.rpc.unix_socket import connect, peer_pid
 from blockyard.wire.codec import PROTOCOL_VERSION, BoundedDecoder
 from blockyard.wire.frame import Frame, FrameKind, Problem, encode_frame, error_of
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 
 ReplyT = TypeVar("ReplyT")
 PushT = TypeVar("PushT")
@@ -101,6 +102,7 @@ class RpcClient(Generic[ReplyT, PushT]):
         *,
         timeout_seconds: float,
         fds: Sequence[int] = (),
+        trace: TraceParent = NO_TRACE,
     ) -> ReplyT:
         """Send a request and wait for its reply; descriptors that come with the reply are closed.
 
@@ -108,6 +110,7 @@ class RpcClient(Generic[ReplyT, PushT]):
             request: message of the server's request type.
             timeout_seconds: after which the call is given up; the server may still carry it out.
             fds: descriptors that travel along; they stay the caller's.
+            trace: context of the trace that the call belongs to.
 
         Raises:
             BlockyardError: the typed error of the server.
@@ -116,7 +119,7 @@ class RpcClient(Generic[ReplyT, PushT]):
             UnavailableError: the server leaves too much unread; nothing was sent.
             FrameTooLargeError: the request does not fit into one frame; nothing was sent.
         """
-        reply, received = await self.call_with_fds(request, timeout_seconds=timeout_seconds, fds=fds)
+        reply, received = await self.call_with_fds(request, timeout_seconds=timeout_seconds, fds=fds, trace=trace)
         close_descriptors(received)
         return reply
 
@@ -126,13 +129,14 @@ class RpcClient(Generic[ReplyT, PushT]):
         *,
         timeout_seconds: float,
         fds: Sequence[int] = (),
+        trace: TraceParent = NO_TRACE,
     ) -> tuple[ReplyT, list[int]]:
         """As ``call``; the descriptors that came with the reply become the caller's."""
         if self._connection.ended is not None:
             raise PeerClosedError("the connection has ended", reason=self._connection.ended.detail)
         self._last_call += 1
         call = self._last_call
-        data = encode_frame(FrameKind.REQUEST, call, request, len(fds))
+        data = encode_frame(FrameKind.REQUEST, call, request, len(fds), trace)
         waiting: asyncio.Future[Answer[ReplyT]] = asyncio.get_running_loop().create_future()
         self._calls[call] = waiting
         answer: Answer[ReplyT] | None = None

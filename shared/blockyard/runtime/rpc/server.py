@@ -4,6 +4,7 @@ Invariants:
 - Handlers start in the order in which the requests of a session arrived, each as a task of its own, so a slow one
   delays nobody; replies pair by call number and may overtake each other.
 - At most ``max_in_flight`` requests of a session are in work; more are not read.
+- ``current_trace()`` in a handler is the trace context that its request came with.
 - A handler is not cancelled when its peer goes; its reply is dropped. ``session.closed`` tells it.
 - **Descriptors** in the list given to a handler are the handler's only if it takes them out of the list (``pop``,
   ``clear``); those left in it are closed when the handler ends. Descriptors in a reply stay the handler's.
@@ -24,12 +25,14 @@ from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
 from blockyard.core.errors import BlockyardError, RequestError, UnavailableError
+from blockyard.runtime.current_trace import begin_work
 from blockyard.runtime.rpc.connection import MAX_QUEUED_BYTES
 from blockyard.runtime.rpc.frame_buffer import close_descriptors
 from blockyard.runtime.rpc.session import RpcSession
 from blockyard.runtime.rpc.unix_socket import listen
 from blockyard.wire.codec import BoundedDecoder
 from blockyard.wire.frame import Frame
+from blockyard.wire.trace_parent import TraceParent
 
 RequestT = TypeVar("RequestT")
 ReplyT = TypeVar("ReplyT")
@@ -169,12 +172,16 @@ class RpcServer(Generic[RequestT, ReplyT]):
             session.refuse(frame.call, error)
             return
         session.started()
-        task = self._group.create_task(self._handle(session, frame.call, request, descriptors))
+        task = self._group.create_task(self._handle(session, frame.call, request, descriptors, frame.trace_parent))
         self._handlers.add(task)
         # Not at the end of the task: one that is cancelled before its first step never gets there.
         task.add_done_callback(functools.partial(self._handled, session, descriptors))
 
-    async def _handle(self, session: RpcSession, call: int, request: RequestT, descriptors: list[int]) -> None:
+    async def _handle(
+        self, session: RpcSession, call: int, request: RequestT, descriptors: list[int], trace: TraceParent
+    ) -> None:
+        # In any case: the task inherits the context of whoever had this frame read, which may be another request.
+        begin_work(trace)
         try:
             result = await self._handler(session, request, descriptors)
         except BlockyardError as error:

@@ -1,0 +1,79 @@
+"""Trace contexts on a local channel: each handler works for the trace of its own request, and for no other."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from blockyard.runtime.current_trace import TraceScope, current_trace
+from blockyard.runtime.rpc.session import RpcSession
+from blockyard.testing.rpc_peer import WAIT_SECONDS, Ask, Request, Server, Told, ask, client_of, raw_peer
+from blockyard.wire.codec import PROTOCOL_VERSION, encode
+from blockyard.wire.frame import LENGTH_BYTES
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent, new_trace
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "c.sock"
+
+
+class Noted:
+    """A handler that notes for which trace it works, before and after it waited."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, TraceParent] = {}
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def __call__(self, session: RpcSession, request: Request, fds: list[int]) -> Told:
+        assert isinstance(request, Ask)
+        began = current_trace()
+        await self.gate.wait()
+        assert current_trace() == began
+        self.seen[request.number] = began
+        return Told(request.number)
+
+
+async def test_a_handler_works_for_the_trace_of_its_request(path: Path) -> None:
+    noted, trace = Noted(), new_trace()
+    async with Server(path, Request, noted), client_of(path) as client:
+        await client.call(Ask(1), timeout_seconds=WAIT_SECONDS, trace=trace)
+        await client.call(Ask(2), timeout_seconds=WAIT_SECONDS)
+        await client.call_with_fds(Ask(3), timeout_seconds=WAIT_SECONDS, trace=trace)
+    assert noted.seen == {1: trace, 2: NO_TRACE, 3: trace}
+    assert current_trace() == NO_TRACE
+
+
+async def test_requests_that_are_read_by_the_end_of_another_do_not_inherit_its_trace(path: Path) -> None:
+    """With one request in work at a time the next frames are read in the task of the one before."""
+    noted = Noted()
+    async with Server(path, Request, noted, max_in_flight=1), client_of(path) as client:
+        noted.gate.clear()
+        traces = {1: new_trace(), 2: NO_TRACE, 3: new_trace(), 4: NO_TRACE}
+        calls = [
+            asyncio.create_task(client.call(Ask(number), timeout_seconds=WAIT_SECONDS, trace=trace))
+            for number, trace in traces.items()
+        ]
+        await asyncio.sleep(0)
+        noted.gate.set()
+        await asyncio.gather(*calls)
+    assert noted.seen == traces
+
+
+async def test_a_frame_with_a_broken_trace_is_answered_as_one_without(path: Path) -> None:
+    noted = Noted()
+    body = encode([PROTOCOL_VERSION, 0, 1, {"type": "ask", "number": 5}, 0, {"not": "a trace"}])
+    async with Server(path, Request, noted), raw_peer(path) as peer:
+        await peer.send(len(body).to_bytes(LENGTH_BYTES, "little") + body + ask(2, 6))
+        assert [(await peer.receive()) is not None for _ in range(2)] == [True, True]
+    assert noted.seen == {5: NO_TRACE, 6: NO_TRACE}
+
+
+def test_a_scope_ends_where_it_began() -> None:
+    outer, inner = new_trace(), new_trace()
+    with TraceScope(outer):
+        with TraceScope(inner):
+            assert current_trace() == inner
+        assert current_trace() == outer
+    assert current_trace() == NO_TRACE
