@@ -1,4 +1,4 @@
-"""Tables of the documentation that are made from the code: settings, problem types, metrics.
+"""Parts of the documentation that are made from the code: settings, problem types, metrics, example programs.
 
 ``python -m tests.architecture.doc_tables`` writes them into ``docs/``, between the marks ``<!-- made: name -->`` and
 ``<!-- end: name -->``; ``test_docs.py`` fails while a page holds an older table.
@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from enum import EnumType
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, TypeGuard, get_args
@@ -224,11 +224,19 @@ def _metrics_in(path: Path) -> Iterator[str]:
             yield node.attr
 
 
+# --- programs ---------------------------------------------------------------------------------------------------------
+def program(path: str) -> str:
+    """An example program as a page shows it."""
+    return f"```python\n{(ROOT / path).read_text()}```"
+
+
 # --- pages ------------------------------------------------------------------------------------------------------------
 MADE: Final[dict[str, tuple[str, Callable[[], str]]]] = {
     "settings": ("reference/settings.md", settings_tables),
     "problems": ("reference/api.md", problem_table),
     "metrics": ("reference/metrics.md", metric_table),
+    "examples/events.py": ("reference/api.md", partial(program, "examples/events.py")),
+    "examples/engine.py": ("reference/api.md", partial(program, "examples/engine.py")),
 }
 
 
