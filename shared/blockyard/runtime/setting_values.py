@@ -22,6 +22,9 @@ _SIZE: Final = re.compile(r"(\d+|\d*\.\d+) ?(b|[kmgtpe](i?b)?)?", re.ASCII | re.
 _HOST_NAME: Final = re.compile(
     r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*\.?", re.ASCII | re.IGNORECASE
 )
+_MACHINE_NAME: Final = re.compile(
+    r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*", re.ASCII
+)
 _NUMBERS_ONLY: Final = re.compile(r"[0-9.]+")
 _WORD: Final = re.compile(r"[!-~]*")
 _LIMITS: Final[dict[type, str]] = {Ge: "ge", Le: "le"}
@@ -55,6 +58,16 @@ def require_host(value: str) -> str:
     """Refuse what is neither an IP address nor a host name; an empty one would mean every address of the machine."""
     if not _is_host(value):
         raise ValueError("must be an IP address or a host name, like 127.0.0.1 or ::1")
+    return value
+
+
+def require_machine_name(value: str) -> str:
+    """Refuse what a machine of a cluster could not be called; subjects and keys rely on what a name cannot hold."""
+    if not _MACHINE_NAME.fullmatch(value):
+        raise ValueError(
+            "must be a name like node-7 or node-7.example.internal: lower-case letters, digits, - and ., "
+            "at most 253, each part beginning and ending with a letter or digit"
+        )
     return value
 
 

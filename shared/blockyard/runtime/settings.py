@@ -26,6 +26,7 @@ from blockyard.runtime.setting_values import (
     Size,
     require_folder,
     require_host,
+    require_machine_name,
     require_nats_address,
     require_reachable_host,
     require_redis_address,
@@ -60,8 +61,8 @@ class MoverChoice(StrEnum):
 class NodeSection(_Section):
     """Who this node is and where its state lies."""
 
-    name: str = Field(default="node", pattern=r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$")
-    """Name of the node: its instance in events, in its NATS record and in the API."""
+    name: str = "node"
+    """Its instance in events, in its NATS record and in the API; may be the name of its machine, dots and all."""
     namespace: str = Field(default="default", pattern=r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$")
     """Part of the event subject and of the key of the NATS record; keeps clusters on one NATS apart."""
     folder: Path = DEFAULT_FOLDER
@@ -71,6 +72,7 @@ class NodeSection(_Section):
     block_tokens: int = Field(default=512, ge=1, le=1 << 20)
     """Tokens of one block. Engines with another number are refused."""
 
+    _machine = field_validator("name")(require_machine_name)
     _folder = field_validator("folder", mode="before")(require_folder)
 
     @field_validator("block_bytes")
