@@ -12,13 +12,18 @@ from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Final
 
-from blockyard.core.errors import ForeignFileError, LayoutMismatchError, NotReadyError
+from blockyard.core.errors import ConfigurationError, ForeignFileError, LayoutMismatchError, NotReadyError
 from blockyard.core.vocabulary import Epoch
 from blockyard.runtime.logs import get_logger
+from blockyard.runtime.memory_limit import MemoryLimit
 from blockyard.runtime.settings import NodeSettings
-from blockyard.tiers.arena import Arena, check_sizes, page_multiple
+from blockyard.tiers.arena import Arena, ArenaGeometry, check_sizes, page_multiple
 from blockyard.wire.worker_channel import ArenaInfo
+from blockyard_offload_worker.arena_reservation import ArenaReservation
 
+HEADROOM_BYTES: Final = 256 << 20
+"""What this process needs beside the arena: about 120 MiB, the rest for what is read and written besides."""
+_MIB: Final = 1 << 20
 _log: Final = get_logger(__name__)
 
 
@@ -51,14 +56,41 @@ class ArenaPlan:
         check_sizes("g2.capacity", slots, payload_bytes)
         return cls(slots, payload_bytes, verify=not settings.unsafe.skip_verification)
 
+    def check_memory(self, limit: MemoryLimit | None) -> None:
+        """Refuse an arena with which the kernel would kill this process as soon as the arena fills.
+
+        Raises:
+            ConfigurationError: arena and process do not fit into the limit.
+        """
+        arena = ArenaGeometry(self.slots, self.payload_bytes).total_bytes
+        needed = arena + HEADROOM_BYTES
+        if limit is not None and needed > limit.bytes:
+            raise ConfigurationError(
+                f"host memory tier and process need {_mib(needed)}, and the memory limit here is {_mib(limit.bytes)}: "
+                "lower the one or raise the other",
+                key="g2.capacity",
+                arena_bytes=arena,
+                headroom_bytes=HEADROOM_BYTES,
+                limit_bytes=limit.bytes,
+                limit=str(limit.file),
+            )
+
 
 class ArenaOwner:
     """Owns the arena of this process."""
 
-    def __init__(self, plan: ArenaPlan, worker_epoch: Epoch) -> None:
-        """Own nothing until the first attach."""
+    def __init__(self, plan: ArenaPlan, worker_epoch: Epoch, *, reserve: bool = False) -> None:
+        """Own nothing until the first attach.
+
+        Args:
+            plan: what to make.
+            worker_epoch: this life of the process.
+            reserve: whether to take the memory of the arena at once, in the background.
+        """
         self._plan = plan
         self._worker_epoch = worker_epoch
+        self._reserve = reserve
+        self._reservation: ArenaReservation | None = None
         self._arena: Arena | None = None
         self._origin = ArenaOrigin.CREATED
 
@@ -77,6 +109,11 @@ class ArenaOwner:
     def origin(self) -> ArenaOrigin:
         """How the arena came here; meaningful once it exists."""
         return self._origin
+
+    @property
+    def reservation(self) -> ArenaReservation | None:
+        """What takes the memory of the arena, where that is done at once."""
+        return self._reservation
 
     @property
     def verify(self) -> bool:
@@ -103,11 +140,15 @@ class ArenaOwner:
             self._arena = adopted
         else:
             self._arena = Arena.create(self._plan.slots, self._plan.payload_bytes, creator_epoch=self._worker_epoch)
+        if self._reserve:
+            self._reservation = ArenaReservation(self._arena)
         _log.info("arena ready", origin=self._origin.value, slots=self._arena.slots, arena=self._arena.arena_id.hex())
         return self._arena
 
     def close(self) -> None:
         """Give the arena up; its bytes live on while another process holds a descriptor. Idempotent."""
+        if self._reservation is not None:
+            self._reservation.close()
         if self._arena is not None:
             self._arena.close()
 
@@ -129,3 +170,7 @@ class ArenaOwner:
             arena.close()
             return None
         return arena
+
+
+def _mib(size: int) -> str:
+    return f"{-(-size // _MIB)} MiB"

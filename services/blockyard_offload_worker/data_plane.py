@@ -13,6 +13,7 @@ from typing import Final
 from blockyard.core.errors import StorageError
 from blockyard.runtime.http import Health
 from blockyard.runtime.logs import get_logger
+from blockyard.runtime.memory_limit import memory_limit
 from blockyard.runtime.supervisor import ServiceContext
 from blockyard.runtime.telemetry import Metrics
 from blockyard.tiers.open_mover import ChosenMover
@@ -35,7 +36,8 @@ async def open_data_plane(context: ServiceContext) -> AsyncIterator[OffloadExecu
     """
     settings = context.settings
     async with AsyncExitStack() as stack:
-        owner = ArenaOwner(ArenaPlan.of(settings), context.life.epoch)
+        limited = memory_limit() is not None
+        owner = ArenaOwner(ArenaPlan.of(settings), context.life.epoch, reserve=limited)
         stack.callback(owner.close)
         disk: DiskTier | DiskOutage | None = None
         if settings.g3.enabled:
@@ -60,7 +62,7 @@ class _DiskReport:
             self.disk_used(disk.detail if isinstance(disk, DiskOutage) else "")
 
     def mover_chosen(self, chosen: ChosenMover) -> None:
-        self._metrics.mover_info.labels(chosen.mover.name, chosen.reason).set(1)
+        self._metrics.mover_info.labels(chosen.mover.name, chosen.selection).set(1)
 
     def disk_used(self, failure: str) -> None:
         self._health.set(_CHECK, not failure, failure)

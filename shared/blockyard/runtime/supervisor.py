@@ -28,6 +28,7 @@ from blockyard.core.errors import BlockyardError, FencedError, StartupError
 from blockyard.runtime import task_end
 from blockyard.runtime.http import AsgiApp, Health, ServiceHttp
 from blockyard.runtime.logs import configure_logs, get_logger
+from blockyard.runtime.memory_limit import memory_limit
 from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
 from blockyard.runtime.process_life import ProcessLife
 from blockyard.runtime.rpc.unix_socket import check_path
@@ -154,6 +155,8 @@ async def _supervise(
 ) -> int:
     metrics = Metrics(name)
     metrics.epoch.set(life.epoch)
+    limit = memory_limit()
+    metrics.memory_limit.set(0 if limit is None else limit.bytes)
     try:
         async with asyncio.TaskGroup() as group:
             context = ServiceContext(

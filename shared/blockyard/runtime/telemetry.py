@@ -106,6 +106,9 @@ class Metrics:
         )
         self.unhandled_errors = self._counter("unhandled_errors", "Errors that nobody expected.", "place")
         self.epoch = self._gauge("epoch", "Number of this life of the process.")
+        self.memory_limit = self._gauge(
+            "memory_limit_bytes", "Memory that the control groups of this process allow; 0 where they do not limit it."
+        )
 
     # --- makers -------------------------------------------------------------------------------------------------
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

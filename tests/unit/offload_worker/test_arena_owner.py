@@ -9,10 +9,11 @@ from pydantic import ByteSize
 
 from blockyard.core.errors import ConfigurationError, NotReadyError
 from blockyard.core.vocabulary import Epoch
+from blockyard.runtime.memory_limit import MemoryLimit
 from blockyard.runtime.settings import G2Section, NodeSection, NodeSettings, UnsafeSection
-from blockyard.tiers.arena import Arena
+from blockyard.tiers.arena import Arena, ArenaGeometry
 from blockyard.wire.worker_channel import ArenaInfo
-from blockyard_offload_worker.arena_owner import ArenaOrigin, ArenaOwner, ArenaPlan
+from blockyard_offload_worker.arena_owner import HEADROOM_BYTES, ArenaOrigin, ArenaOwner, ArenaPlan
 
 SIZE = 8_192
 PLAN = ArenaPlan(4, SIZE, verify=True)
@@ -90,3 +91,36 @@ def test_only_the_unsafe_setting_switches_checks_off() -> None:
     blind = ArenaOwner(ArenaPlan.of(skipping), Epoch(1))
     assert not blind.verify
     assert ArenaOwner(ArenaPlan.of(settings), Epoch(1)).verify
+
+
+@pytest.mark.parametrize("adopted", [False, True])
+def test_the_memory_of_the_arena_is_taken_at_once_where_it_is_limited(adopted: bool) -> None:
+    owner = ArenaOwner(PLAN, Epoch(3), reserve=True)
+    arena = owner.attach(*(handed_over() if adopted else (None, None)))
+    assert owner.reservation is not None
+    assert owner.reservation.wait(10.0)
+    assert os.fstat(arena.fd).st_blocks * 512 == arena.geometry.total_bytes
+    owner.close()
+    owner.close()
+
+
+def test_elsewhere_it_is_taken_as_it_is_written(owner: ArenaOwner) -> None:
+    arena = owner.attach(None, None)
+    assert owner.reservation is None
+    assert os.fstat(arena.fd).st_blocks * 512 < arena.geometry.total_bytes
+
+
+# --- memory limit -------------------------------------------------------------------------------------------------
+NEEDED = ArenaGeometry(4, SIZE).total_bytes + HEADROOM_BYTES
+
+
+@pytest.mark.parametrize("limit", [None, MemoryLimit(NEEDED, Path("memory.max"))])
+def test_an_arena_that_fits_into_the_memory_is_taken(limit: MemoryLimit | None) -> None:
+    PLAN.check_memory(limit)
+
+
+def test_an_arena_with_which_the_process_would_be_killed_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="need 257 MiB, and the memory limit here is 257 MiB") as raised:
+        PLAN.check_memory(MemoryLimit(NEEDED - 1, Path("/sys/fs/cgroup/memory.max")))
+    assert raised.value.fields["key"] == "g2.capacity"
+    assert raised.value.fields["limit"] == "/sys/fs/cgroup/memory.max"
