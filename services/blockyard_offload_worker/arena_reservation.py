@@ -1,9 +1,9 @@
 """Takes the memory of an arena at once, in the background.
 
-The kernel counts a page of shared memory against the process that writes it first, and that may be the remote-tier, whose
-memory limit knows nothing of the arena. So where memory is limited, the process that was given room for the arena takes
-all of it before others write much.
-Invariants: never fails the service: what cannot be taken now is taken when it is written. The contents stay as they are.
+The kernel counts a page of shared memory against the process that writes it first, and that may be the remote-tier,
+whose memory limit knows nothing of the arena. So where memory is limited, the process that was given room for the arena
+takes all of it before others write much.
+Invariants: never fails the service: what cannot be taken now is taken when it is written. Contents stay as they are.
 Threading: one thread of its own; ``close`` waits for its current step.
 """
 

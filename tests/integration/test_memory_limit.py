@@ -1,7 +1,6 @@
 """The offload-worker in a real control group with a memory limit, as in a container; needs the right to make one."""
 
 import asyncio
-import os
 import sysconfig
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,7 +16,7 @@ from blockyard.cli.child_process import ChildProcess, ChildSpec
 from blockyard.runtime.node_folder import NodeFolder
 from blockyard.runtime.settings import G2Section, G3Section, NodeSettings
 from blockyard.runtime.settings_source import environment_of
-from blockyard.testing.running_node import RunningNode, eventually, running_node
+from blockyard.testing.running_node import eventually, running_node
 
 __all__ = ["node_folder"]
 LIMIT_BYTES = 512 << 20
@@ -68,7 +67,7 @@ async def test_an_arena_that_the_kernel_would_not_let_fill_is_refused_at_the_sta
     worker = worker_in(group, sized(node_folder, LIMIT_BYTES))
     assert await worker.wait_async(20.0)
     assert worker.exit_code == 2
-    assert "need 769 MiB, and the memory limit here is 512 MiB" in worker.log_tail()
+    assert "need 777 MiB, and the memory limit here is 512 MiB" in worker.log_tail()
     assert "key=g2.capacity" in worker.log_tail()
 
 
@@ -80,7 +79,7 @@ async def test_the_memory_of_the_arena_counts_against_the_worker_whoever_writes_
     worker = worker_in(group, settings)
     try:
         async with running_node(settings, BM) as node:
-            await ready(node)
+            await node.ready("nats", "node-lease")
 
             async def taken() -> bool:
                 return await used(group) >= arena_bytes
@@ -95,8 +94,3 @@ async def test_the_memory_of_the_arena_counts_against_the_worker_whoever_writes_
         async with asyncio.timeout(10.0):
             while (group / "cgroup.procs").read_text():
                 await asyncio.sleep(0.02)
-
-
-async def ready(node: RunningNode) -> None:
-    await node.ready("nats", "node-lease")
-    assert os.path.exists(node.folder.service(OW).socket)
