@@ -14,7 +14,7 @@
 # For a build that can be repeated to the byte, name the digest too: --build-arg PYTHON_IMAGE=...@sha256:...
 ARG PYTHON_IMAGE=docker.io/library/python:3.11-slim-bookworm
 
-# --- build: wheels into virtual environments -----------------------------------------------------------------------
+# --- build: packages first, so that a change of the sources installs none of them again ---------------------------
 FROM ${PYTHON_IMAGE} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
@@ -23,28 +23,43 @@ COPY deploy/locks/ locks/
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca_certificates,target=/etc/ssl/certs/ca-certificates.crt \
     python3 -m venv /opt/build \
- && /opt/build/bin/pip install --no-deps --require-hashes -r locks/build.lock \
- && python3 -m venv --without-pip /opt/blockyard \
- && /opt/build/bin/pip --python /opt/blockyard/bin/python install --no-deps --require-hashes -r locks/engine.lock
+ && /opt/build/bin/pip install --no-deps --require-hashes -r locks/build.lock
+
+FROM build AS wheel
 COPY pyproject.toml ./
 COPY shared/ shared/
 COPY services/ services/
-RUN /opt/build/bin/pip wheel --no-deps --no-index --no-build-isolation --wheel-dir dist .
+RUN /opt/build/bin/pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /dist .
 
-FROM build AS engine-environment
-RUN /opt/build/bin/pip --python /opt/blockyard/bin/python install --no-deps --no-index dist/*.whl
-
-FROM build AS service-environment
+FROM build AS engine-packages
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca_certificates,target=/etc/ssl/certs/ca-certificates.crt \
-    /opt/build/bin/pip --python /opt/blockyard/bin/python install --no-deps --require-hashes -r locks/services.lock \
- && /opt/build/bin/pip --python /opt/blockyard/bin/python install --no-deps --no-index dist/*.whl
+    python3 -m venv --without-pip /opt/blockyard \
+ && /opt/build/bin/pip --python /opt/blockyard/bin/python install --no-deps --require-hashes -r locks/engine.lock
+
+FROM engine-packages AS service-packages
+RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca_certificates,target=/etc/ssl/certs/ca-certificates.crt \
+    /opt/build/bin/pip --python /opt/blockyard/bin/python install --no-deps --require-hashes -r locks/services.lock
 
 # NIXL is large and moves bytes between memory and disk: nobody else needs it.
-FROM service-environment AS offload-environment
+FROM service-packages AS offload-packages
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca_certificates,target=/etc/ssl/certs/ca-certificates.crt \
-    /opt/build/bin/pip --python /opt/blockyard/bin/python install --no-deps --require-hashes -r locks/offload-worker.lock
+    /opt/build/bin/pip --python /opt/blockyard/bin/python install --no-deps --require-hashes \
+      -r locks/offload-worker.lock
+
+FROM engine-packages AS engine-environment
+COPY --from=wheel /dist dist
+RUN /opt/build/bin/pip --python /opt/blockyard/bin/python install --no-deps --no-index dist/*.whl
+
+FROM service-packages AS service-environment
+COPY --from=wheel /dist dist
+RUN /opt/build/bin/pip --python /opt/blockyard/bin/python install --no-deps --no-index dist/*.whl
+
+FROM offload-packages AS offload-environment
+COPY --from=wheel /dist dist
+RUN /opt/build/bin/pip --python /opt/blockyard/bin/python install --no-deps --no-index dist/*.whl
 
 # --- runtime: what all images share --------------------------------------------------------------------------------
 FROM ${PYTHON_IMAGE} AS runtime
