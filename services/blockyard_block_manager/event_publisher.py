@@ -17,7 +17,7 @@ from blockyard.core.vocabulary import EventSeq
 from blockyard.runtime.backoff import Backoff
 from blockyard.runtime.bus_values import BusState, OutgoingMessage, PublishOutcome, StreamSpec
 from blockyard.runtime.logs import get_logger
-from blockyard.runtime.telemetry import Metrics
+from blockyard.runtime.telemetry import Metrics, Operation, Server
 from blockyard.wire.event_codec import message_id
 
 WINDOW_MESSAGES: Final = 512
@@ -85,21 +85,29 @@ class EventPublisher:
             )
             for message in batch.messages
         ]
-        outcome = await self._bus.publish_window(messages)
+        outcome = await self._publish_window(messages)
         if outcome.acked:
             self._cursor = batch.messages[outcome.acked - 1].seq
             self._outbox.mark_published(self._cursor)
             self._metrics.events_published.inc(outcome.acked)
             self._retry.reset()
+        if outcome.failure is not None:
+            self._metrics.publish_failures.inc()
         if isinstance(outcome.failure, FrameTooLargeError):
             # It can never be published: leave a hole, which consumers recover from like from any other.
             self._cursor = batch.messages[outcome.acked].seq
             _log.error("an event is too large for the bus", seq=self._cursor, reason=str(outcome.failure))
             return True
+        return outcome.failure is None
+
+    async def _publish_window(self, messages: Sequence[OutgoingMessage]) -> PublishOutcome:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        outcome = await self._bus.publish_window(messages)
+        self._metrics.dependency_seconds.labels(Server.NATS, Operation.PUBLISH).observe(loop.time() - started)
         if outcome.failure is not None:
-            self._metrics.publish_failures.inc()
-            return False
-        return True
+            self._metrics.dependency_errors.labels(Server.NATS, outcome.failure.code).inc()
+        return outcome
 
     async def _pause(self) -> None:
         # Further events are no reason to try again, only time or the bus is.

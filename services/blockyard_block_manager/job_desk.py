@@ -65,7 +65,7 @@ class JobDesk:
         if order.role not in self._attached:
             raise NotReadyError("the worker is not attached", worker=order.role.label)
         now = self._clock.monotonic()
-        opened = OpenOrder(order, now + order.ttl_ms / 1_000, on_settled)
+        opened = OpenOrder(order, now, now + order.ttl_ms / 1_000, on_settled)
         self._queues[order.role][order.lane].append(opened)
         self.on_work(order.role)
         return opened
@@ -109,6 +109,10 @@ class JobDesk:
             self.cancel(opened)
         return sum(opened.order.count for opened in queued)
 
+    def waiting(self, role: WorkerRole, lane: Lane) -> int:
+        """Orders of a lane that were not handed over to their worker."""
+        return len(self._queues[role][lane])
+
     def open_orders(self) -> list[OpenOrder]:
         """All orders that have not ended."""
         queued = [opened for lanes in self._queues.values() for queue in lanes.values() for opened in queue]
@@ -127,6 +131,7 @@ class JobDesk:
                     continue
                 opened.seq = self.table.plan(role, opened.order.kind, lane, ttl_ms)
                 self._open[opened.seq] = opened
+                self._metrics.job_submitted(opened.order.kind, self._clock.monotonic() - opened.opened_at)
                 return self.message(opened.seq)
         return None
 
@@ -236,7 +241,7 @@ class JobDesk:
         self._tell(opened, OrderReport(end, (status,) * opened.order.count))
 
     def _tell(self, opened: OpenOrder, report: OrderReport) -> None:
-        self._metrics.job_ended(opened.order.kind, report)
+        self._metrics.job_ended(opened.order.kind, report, self._clock.monotonic() - opened.opened_at)
         opened.on_settled(report)
 
 

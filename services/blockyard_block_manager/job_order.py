@@ -91,6 +91,7 @@ class OpenOrder:
     """An order that has not ended; compared by identity."""
 
     order: JobOrder
+    opened_at: float
     deadline: float
     on_settled: SettledCallback
     seq: JobSeq | None = None

@@ -4,16 +4,20 @@ Threading: any thread may count; the decisions do so on the event loop.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import StrEnum, unique
+from typing import Final
 
 from blockyard.core.jobs import Refusal
 from blockyard.core.onboard_plan import LoadOutcome
 from blockyard.core.pool import BlockPool
 from blockyard.core.states import RowState
-from blockyard.core.vocabulary import Availability, JobKind, Tier
+from blockyard.core.vocabulary import Availability, ItemStatus, JobKind, Lane, Tier, WorkerRole
 from blockyard.runtime.telemetry import LookupOutcome, Metrics
 from blockyard_block_manager.job_order import OrderReport
+
+_NO_TIER: Final = "none"
+"""Label of blocks that no tier held."""
 
 
 @unique
@@ -38,6 +42,23 @@ class ManagerMetrics:
     def __init__(self, metrics: Metrics) -> None:
         """Count into ``metrics``."""
         self._metrics = metrics
+        for reason in DropReason:
+            if reason is not DropReason.REFUSED_JOB:
+                metrics.dropped.labels(reason)
+        for refusal in Refusal:
+            metrics.dropped.labels(f"{DropReason.REFUSED_JOB}_{refusal}")
+        for tier in (Tier.G2, Tier.G3):
+            metrics.evicted_blocks.labels(tier.label)
+        for tier in (Tier.G2, Tier.G3, Tier.G4):
+            metrics.lookup_blocks.labels(tier.label, LookupOutcome.HIT)
+            metrics.load_blocks.labels(tier.label, ItemStatus.OK.name.lower())
+        for outcome in (LookupOutcome.MISS, LookupOutcome.UNKNOWN):
+            metrics.lookup_blocks.labels(_NO_TIER, outcome)
+
+    def block_size(self, block_bytes: int, block_tokens: int) -> None:
+        """What one block is."""
+        self._metrics.block_bytes.set(block_bytes)
+        self._metrics.block_tokens.set(block_tokens)
 
     def dropped(self, reason: DropReason, count: int = 1) -> None:
         """Work was given up."""
@@ -52,8 +73,13 @@ class ManagerMetrics:
         """A result of a job that is not open: repeated, or of an earlier life."""
         self.dropped(DropReason.UNKNOWN_RESULT)
 
-    def job_ended(self, kind: JobKind, report: OrderReport) -> None:
-        """A job ended, with one status per item."""
+    def job_submitted(self, kind: JobKind, seconds: float) -> None:
+        """A job went to its worker, after ``seconds`` of waiting."""
+        self._metrics.job_wait_seconds.labels(kind.name.lower()).observe(seconds)
+
+    def job_ended(self, kind: JobKind, report: OrderReport, seconds: float) -> None:
+        """A job ended, with one status per item, ``seconds`` after it was ordered."""
+        self._metrics.job_seconds.labels(kind.name.lower()).observe(seconds)
         self._metrics.jobs.labels(kind.name.lower(), report.end.value).inc()
         for status, count in Counter(report.statuses).items():
             self._metrics.job_items.labels(kind.name.lower(), status.name.lower()).inc(count)
@@ -71,13 +97,13 @@ class ManagerMetrics:
                 self._metrics.lookup_blocks.labels(Tier(answer).label, LookupOutcome.HIT).inc(count)
             else:
                 outcome = LookupOutcome.MISS if answer is Availability.MISS else LookupOutcome.UNKNOWN
-                self._metrics.lookup_blocks.labels("none", outcome).inc(count)
+                self._metrics.lookup_blocks.labels(_NO_TIER, outcome).inc(count)
 
     def load_ended(self, outcome: LoadOutcome, seconds: float) -> None:
         """A load ended."""
         self._metrics.load_seconds.observe(seconds)
         for (status, source), count in Counter(zip(outcome.status, outcome.sources, strict=True)).items():
-            tier = "none" if source is None else source.label
+            tier = _NO_TIER if source is None else source.label
             self._metrics.load_blocks.labels(tier, status.name.lower()).inc(count)
 
     def sessions(self, count: int) -> None:
@@ -104,7 +130,14 @@ class ManagerMetrics:
         """Registered blocks of all engines now."""
         self._metrics.blocks.labels(Tier.G1.label, "registered").set(count)
 
-    def unsettled(self, counts: Sequence[tuple[str, int]]) -> None:
-        """Open jobs per worker now."""
-        for role, count in counts:
-            self._metrics.jobs_unsettled.labels(role).set(count)
+    def unsettled(self, role: WorkerRole, count: int) -> None:
+        """Jobs that a worker has now."""
+        self._metrics.jobs_unsettled.labels(role.label).set(count)
+
+    def waiting(self, role: WorkerRole, lane: Lane, count: int) -> None:
+        """Jobs that were not given to their worker yet."""
+        self._metrics.jobs_waiting.labels(role.label, lane.name.lower()).set(count)
+
+    def events_waiting(self, count: int) -> None:
+        """Events that were not published yet."""
+        self._metrics.events_waiting.set(count)

@@ -24,6 +24,7 @@ from blockyard.core.vocabulary import (
     EngineBlockId,
     Guard,
     JobSeq,
+    Lane,
     LoadId,
     RequestId,
     Tier,
@@ -104,6 +105,7 @@ class NodeCore:
         self.recovery: Final = Recovery(profile, self.tables, self.desk, self._freer)
         self._clearing = Clearing(self.tables, self.desk, self._freer, self._offloader, self._disk, self.recovery)
         self.tables.on_evicted = metrics.evicted
+        metrics.block_size(profile.block_bytes, profile.block_tokens)
         self._index = index
         self._to_disk = G2Sweep(self.tables, profile.listing_part, self._disk.store)
         self._recalls = G2Sweep(self.tables, profile.listing_part, self._recall)
@@ -284,7 +286,11 @@ class NodeCore:
             if self.tables.has(tier):
                 self._metrics.pool(self.tables.pool(tier))
         self._metrics.engine_blocks(sum(len(session.g1) for session in self.sessions))
-        self._metrics.unsettled([(role.label, len(self.desk.table.unsettled(role))) for role in WorkerRole])
+        for role in WorkerRole:
+            self._metrics.unsettled(role, len(self.desk.table.unsettled(role)))
+            for lane in Lane:
+                self._metrics.waiting(role, lane, self.desk.waiting(role, lane))
+        self._metrics.events_waiting(self.events.outbox.waiting)
 
     def close(self) -> None:
         """End of this life: every handle is given back; nothing is written anywhere, the headers stay the truth."""

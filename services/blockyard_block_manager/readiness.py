@@ -9,7 +9,7 @@ from blockyard.core.vocabulary import WorkerRole
 from blockyard.runtime.bus_values import BusState
 from blockyard.runtime.http import Health
 from blockyard.runtime.lease import LeaseState
-from blockyard.runtime.telemetry import Metrics
+from blockyard.runtime.telemetry import Metrics, Server
 from blockyard_block_manager.node_core import NodeCore
 from blockyard_block_manager.recovery import WorkerPhase
 
@@ -22,6 +22,7 @@ class Readiness:
         self._health = health
         self._metrics = metrics
         self._core = core
+        self._needed = tuple(WorkerRole) if core.profile.g4_enabled else (WorkerRole.OFFLOAD_WORKER,)
         self._bus("connecting to NATS", up=False)
         self.lease_changed(LeaseState.PENDING)
         self.update()
@@ -50,8 +51,9 @@ class Readiness:
             ended = not recovery.waits_for_remote
             why = "a remote-tier was left running, though G4 is off: nothing is stored before it has ended"
             health.set("remote-tier", ended, "" if ended else why)
-        for role in WorkerRole:
-            self._metrics.dependency_up.labels(role.label).set(recovery.phase(role) is not WorkerPhase.AWAY)
+        for role in self._needed:
+            up = recovery.phase(role) is not WorkerPhase.AWAY and not self._hangs(role)
+            self._metrics.dependency_up.labels(role.label).set(up)
 
     def _hangs(self, role: WorkerRole) -> bool:
         return self._core.desk.table.silent(role)
@@ -64,7 +66,9 @@ class Readiness:
     def lease_changed(self, state: LeaseState, detail: str = "") -> None:
         """The lease of the node's name changed its state."""
         self._health.set("node-lease", state is LeaseState.HELD, "" if state is LeaseState.HELD else detail or state)
+        for possible in LeaseState:
+            self._metrics.lease_state.labels(possible).set(possible is state)
 
     def _bus(self, detail: str, *, up: bool) -> None:
-        self._health.set("nats", up, detail)
-        self._metrics.dependency_up.labels("nats").set(up)
+        self._health.set(Server.NATS, up, detail)
+        self._metrics.dependency_up.labels(Server.NATS).set(up)

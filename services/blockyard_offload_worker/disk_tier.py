@@ -27,7 +27,7 @@ from blockyard.tiers.arena import Arena, check_sizes, page_multiple
 from blockyard.tiers.base import Mover, MoverPreference
 from blockyard.tiers.g3_slab.committer import CommitPolicy
 from blockyard.tiers.g3_slab.slab import Slab
-from blockyard.tiers.open_mover import ChosenMover, open_mover
+from blockyard.tiers.open_mover import ChosenMover, MoverSelection, open_mover
 
 _log: Final = get_logger(__name__)
 
@@ -147,7 +147,7 @@ class DiskTier:
                 raise ConfigurationError("NIXL cannot be tried here", key="g3.mover", reason=str(error)) from error
             # A disk filled by others has no room for a trial, but the slab has its space since it was made.
             plain = await open_mover(MoverPreference.PLAIN, arena, folder=folder, direct=direct)
-            return ChosenMover(plain.mover, f"no trial was possible: {error.detail}")
+            return ChosenMover(plain.mover, MoverSelection.FALLBACK, f"no trial was possible: {error.detail}")
 
     async def close(self) -> None:
         """End the mover, commit what waits and mark the slab clean.

@@ -35,11 +35,15 @@ class TransferMeter:
     def __init__(self, metrics: Metrics) -> None:
         """Count in ``metrics``."""
         self._metrics = metrics
+        for path in _PATHS.values():
+            metrics.moved_blocks.labels(path.edge)
+            metrics.moved_bytes.labels(path.edge)
+            if path.verified is not None:
+                metrics.checksum_checks.labels(path.verified.label)
+                metrics.checksum_failures.labels(path.verified.label)
 
     def job_ended(self, job: Job, status: Sequence[ItemStatus], seconds: float) -> None:
         """A job ended after ``seconds`` of execution."""
-        for kind in set(status):
-            self._metrics.job_items.labels(job.kind.name.lower(), kind.name.lower()).inc(status.count(kind))
         path = _PATHS.get(job.kind)
         if path is None:
             return

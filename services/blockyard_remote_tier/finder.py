@@ -23,9 +23,9 @@ from blockyard_remote_tier.pack_register import PackRegister
 _TOUCHED_ONE_IN: Final = 16
 """Share of lookups whose hits are marked as in use."""
 _OUTCOMES: Final = {
-    Availability.G4: ("g4", LookupOutcome.HIT),
-    Availability.MISS: ("none", LookupOutcome.MISS),
-    Availability.UNKNOWN: ("none", LookupOutcome.UNKNOWN),
+    Availability.G4: LookupOutcome.HIT,
+    Availability.MISS: LookupOutcome.MISS,
+    Availability.UNKNOWN: LookupOutcome.UNKNOWN,
 }
 
 
@@ -66,10 +66,8 @@ class Finder:
         locators = [self._believed(locator) for locator in locators]
         self._learn(identity, keys, locators)
         availability = [absent if locator is None else Availability.G4 for locator in locators]
-        self._metrics.lookups.inc()
-        for answer, (tier, outcome) in _OUTCOMES.items():
-            if count := availability.count(answer):
-                self._metrics.lookup_blocks.labels(tier, outcome).inc(count)
+        for answer, outcome in _OUTCOMES.items():
+            self._metrics.index_lookup_blocks.labels(outcome).inc(availability.count(answer))
         return Found(availability=bytes(availability), locators=encode_wire_locators(locators))
 
     async def _ask(
@@ -85,8 +83,7 @@ class Finder:
             return nothing, Availability.UNKNOWN
         try:
             answer = await self._index.find(identity, keys)
-        except UnavailableError as error:
-            self._metrics.dependency_errors.labels("redis", error.code).inc()
+        except UnavailableError:
             return nothing, Availability.UNKNOWN
         if answer.meta.is_complete(marker.store_id):
             return answer.locators, Availability.MISS

@@ -1,12 +1,13 @@
-"""Counts the jobs of this worker: items by status, and how long jobs took.
+"""Counts what the jobs of this worker moved, and how long it took.
 
+Damage is counted where the bytes are compared, in ``pack_reader`` and ``pack_writer``.
 Threading: event loop only.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from blockyard.core.vocabulary import ItemStatus, JobKind
+from blockyard.core.vocabulary import ItemStatus, JobKind, Tier
 from blockyard.runtime.telemetry import Edge, Metrics
 from blockyard.wire.worker_channel import Job
 
@@ -19,11 +20,15 @@ class JobMeter:
     def __init__(self, metrics: Metrics) -> None:
         """Count in ``metrics``."""
         self._metrics = metrics
+        for edge in _EDGES.values():
+            metrics.moved_blocks.labels(edge)
+            metrics.moved_bytes.labels(edge)
+        for tier in (Tier.G2, Tier.G4):
+            metrics.checksum_checks.labels(tier.label)
+            metrics.checksum_failures.labels(tier.label)
 
     def job_ended(self, job: Job, status: Sequence[ItemStatus], seconds: float) -> None:
         """A job ended after ``seconds`` of execution."""
-        for kind in set(status):
-            self._metrics.job_items.labels(job.kind.name.lower(), kind.name.lower()).inc(status.count(kind))
         edge = _EDGES.get(job.kind)
         if edge is None:
             return

@@ -13,7 +13,7 @@ from blockyard.core.clock import Clock
 from blockyard.core.vocabulary import Epoch
 from blockyard.runtime.http import Health
 from blockyard.runtime.settings import NodeSettings
-from blockyard.runtime.telemetry import Metrics
+from blockyard.runtime.telemetry import Metrics, Server
 from blockyard.tiers.breaker import Breaker, BreakerState
 from blockyard.tiers.bucket_admin import BucketAdmin, S3BucketAdmin
 from blockyard.tiers.object_store import ObjectStore, S3ObjectStore, StoreCredentials, StoreEndpoint
@@ -30,6 +30,7 @@ from blockyard_remote_tier.open_store import OpenStore
 from blockyard_remote_tier.pack_reader import PackReader
 from blockyard_remote_tier.pack_register import PackRegister
 from blockyard_remote_tier.pack_writer import PackWriter
+from blockyard_remote_tier.server_meter import ServerMeter
 from blockyard_remote_tier.upkeep import Upkeep
 
 _CONTROL_REQUESTS: Final = 2
@@ -83,12 +84,12 @@ class RemoteTier:
     ) -> None:
         """Wire the parts; nothing is sent before ``upkeep.run`` or a request."""
         g4 = settings.g4
-        breaker = Breaker("s3", clock)
+        breaker, store_meter = Breaker(Server.S3, clock), ServerMeter(Server.S3, metrics, clock)
         # Loads never wait behind stores, and small questions never behind payload.
-        reads = GuardedStore(ports.store, breaker, g4.max_requests)
-        puts = GuardedStore(ports.store, breaker, g4.max_requests)
-        control = GuardedStore(ports.store, breaker, _CONTROL_REQUESTS)
-        self._index = GuardedIndex(ports.index, Breaker("redis", clock))
+        reads = GuardedStore(ports.store, breaker, store_meter, g4.max_requests)
+        puts = GuardedStore(ports.store, breaker, store_meter, g4.max_requests)
+        control = GuardedStore(ports.store, breaker, store_meter, _CONTROL_REQUESTS)
+        self._index = GuardedIndex(ports.index, Breaker(Server.REDIS, clock), ServerMeter(Server.REDIS, metrics, clock))
         self._copies = CopyThread()
         self._arenas = ArenaLease()
         self._register = PackRegister()

@@ -21,7 +21,7 @@ from blockyard.core.errors import BlockyardError, UnavailableError
 from blockyard.runtime.backoff import Backoff
 from blockyard.runtime.http import Health
 from blockyard.runtime.logs import get_logger
-from blockyard.runtime.telemetry import Metrics
+from blockyard.runtime.telemetry import Metrics, Server
 from blockyard.tiers.prefix_index import IndexMeta, IndexState, PrefixIndex
 from blockyard.tiers.store_marker import StoreMarker
 from blockyard_remote_tier.index_repair import LEASE_SECONDS, IndexRepair
@@ -61,7 +61,7 @@ class Upkeep:
         self._poked = tuple(asyncio.Event() for _ in self._checks)
         self._holding: dict[str, bool] = {}
         self._builder = secrets.token_bytes(16)
-        for check in ("redis", "s3", "attached"):
+        for check in (Server.REDIS, Server.S3, "attached"):
             health.set(check, False, "not asked yet")
 
     def poke(self) -> None:
@@ -110,20 +110,20 @@ class Upkeep:
         if not known and self._opened.marker is not None:
             # The index waited for it.
             self.poke()
-        return self._report("s3", detail, answered=answered)
+        return self._report(Server.S3, detail, answered=answered)
 
     async def _check_index(self) -> bool:
         try:
             meta = await self._index.meta()
         except UnavailableError as error:
-            return self._report("redis", str(error), answered=False)
+            return self._report(Server.REDIS, str(error), answered=False)
         try:
             detail = await self._care_for_index(meta, self._opened.marker)
             if not detail:
                 await self._writes.flush()
         except BlockyardError as error:
             detail = str(error)
-        return self._report("redis", detail, answered=True)
+        return self._report(Server.REDIS, detail, answered=True)
 
     async def _care_for_index(self, meta: IndexMeta, marker: StoreMarker | None) -> str:
         """What is wrong with the index; empty where nothing is."""
@@ -142,15 +142,16 @@ class Upkeep:
         if not await self._index.begin_build(marker.store_id, self._builder, LEASE_SECONDS):
             return "another process rebuilds the index"
         # It may take long, and what was said before no longer holds.
-        self._report("redis", "the index is being rebuilt", answered=True)
+        self._report(Server.REDIS, "the index is being rebuilt", answered=True)
         report = await self._repair.run(marker.store_id, self._builder)
         if not await self._index.finish_build(marker.store_id, self._builder):
             return "the lease for building the index was lost"
         _log.info("index rebuilt from the store", packs=report.packs, blocks=report.blocks, foreign=report.foreign)
         return ""
 
-    def _report(self, server: str, detail: str, *, answered: bool) -> bool:
+    def _report(self, server: Server, detail: str, *, answered: bool) -> bool:
         self._metrics.dependency_up.labels(server).set(answered)
+        self._metrics.index_writes_waiting.set(len(self._writes))
         return self._show(server, detail)
 
     def _show(self, check: str, detail: str) -> bool:

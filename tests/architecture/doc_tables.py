@@ -213,7 +213,8 @@ def _metric_users() -> dict[str, list[str]]:
             for attribute in _metrics_in(path):
                 if service not in users.setdefault(attribute, []):
                     users[attribute].append(service)
-    users.update((attribute, ["all"]) for attribute in _metrics_in(ROOT / "shared/blockyard/runtime/supervisor.py"))
+    for file in ("http.py", "supervisor.py"):
+        users.update((attribute, ["all"]) for attribute in _metrics_in(ROOT / "shared/blockyard/runtime" / file))
     return users
 
 

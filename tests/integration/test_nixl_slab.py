@@ -18,7 +18,7 @@ from blockyard.tiers.checksum import payload_checksum
 from blockyard.tiers.g3_slab.slab import Slab
 from blockyard.tiers.g3_slab.slab_file import PosixSlabFile
 from blockyard.tiers.nixl.posix_mover import PosixMover
-from blockyard.tiers.open_mover import open_mover
+from blockyard.tiers.open_mover import MoverSelection, open_mover
 
 BLOCKS, PAYLOAD = 96, 65_536
 
@@ -30,6 +30,7 @@ async def test_blocks_survive_a_restart_through_nixl(tmp_path: Path) -> None:
             chosen = await open_mover(MoverPreference.NIXL, arena, folder=tmp_path, direct=slab.direct)
             assert chosen.mover.name.startswith("nixl-posix-")
             assert chosen.reason == "moved a block and read it back unchanged"
+            assert chosen.selection is MoverSelection.PROBED
             order = np.random.default_rng(epoch).permutation(BLOCKS).astype(np.int32)
             if epoch == 1:
                 items = [block_for(slab, arena, int(slot), index, int(slot), 1) for index, slot in enumerate(order)]

@@ -77,6 +77,11 @@ class Outbox:
         return EventSeq(self._published)
 
     @property
+    def waiting(self) -> int:
+        """Messages held that have not been published."""
+        return self._last - max(self._published, self._first - 1)
+
+    @property
     def overwritten(self) -> int:
         """Messages dropped before they were published."""
         return self._overwritten

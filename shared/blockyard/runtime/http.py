@@ -299,9 +299,15 @@ class _Pages:
             case "/readyz":
                 return self._readiness()
             case "/metrics":
+                self._show_health()
                 body, content_type = self._metrics.exposition()
                 return 200, body, content_type
         return None
+
+    def _show_health(self) -> None:
+        self._metrics.ready.set(self._health.ready)
+        for check in self._health.checks:
+            self._metrics.check_ok.labels(check.name).set(check.ok)
 
     def _readiness(self) -> tuple[int, bytes, str]:
         ready = self._health.ready

@@ -53,7 +53,7 @@ class MoverChoice(StrEnum):
     """How bytes move between G2 and G3."""
 
     AUTO = "auto"
-    """NIXL where it works here, else plain; the reason for falling back is logged and shown by a metric."""
+    """NIXL where it works here, else plain; a metric shows that it fell back, the log why."""
     NIXL = "nixl"
     PLAIN = "plain"
 

@@ -21,6 +21,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum, unique
 from typing import Any, Final
 
 from blockyard.core.clock import Clock, SystemClock
@@ -28,6 +29,7 @@ from blockyard.core.errors import BlockyardError, FencedError, StartupError
 from blockyard.runtime import task_end
 from blockyard.runtime.http import AsgiApp, Health, ServiceHttp
 from blockyard.runtime.logs import configure_logs, get_logger
+from blockyard.runtime.loop_lag import measure_loop_lag
 from blockyard.runtime.memory_limit import memory_limit
 from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
 from blockyard.runtime.process_life import ProcessLife
@@ -44,6 +46,12 @@ EXIT_FENCED: Final = 3
 GRACE_SECONDS: Final = 10.0
 _PR_SET_PDEATHSIG: Final = 1
 _log: Final = get_logger(__name__)
+
+
+@unique
+class _ErrorPlace(StrEnum):
+    MAIN = "main"
+    LOOP = "loop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,10 +161,7 @@ def _parse(name: ServiceName, description: str, argv: Sequence[str] | None) -> a
 async def _supervise(
     main: Main, settings: NodeSettings, name: ServiceName, node: NodeFolder, life: ProcessLife, clock: Clock
 ) -> int:
-    metrics = Metrics(name)
-    metrics.epoch.set(life.epoch)
-    limit = memory_limit()
-    metrics.memory_limit.set(0 if limit is None else limit.bytes)
+    metrics = _metrics_of(name, life)
     try:
         async with asyncio.TaskGroup() as group:
             context = ServiceContext(
@@ -172,6 +177,7 @@ async def _supervise(
                 _group=group,
             )
             _log.info("starting", epoch=life.epoch, folder=str(context.folder.path))
+            context.start(measure_loop_lag(metrics.event_loop_lag_seconds, clock), "loop-lag")
             work = group.create_task(_run(main, context), name="main")
             try:
                 await _Watch(context, work).wait()
@@ -184,11 +190,21 @@ async def _supervise(
         if isinstance(cause, StartupError | FencedError):
             # One sentence for people instead of a trace: the environment is wrong, not the program.
             raise cause from None
-        metrics.unhandled_errors.labels("main").inc()
+        metrics.unhandled_errors.labels(_ErrorPlace.MAIN).inc()
         _log.error("crashed", exc_info=cause)
         return EXIT_CRASHED
     _log.info("stopped")
     return EXIT_STOPPED
+
+
+def _metrics_of(name: ServiceName, life: ProcessLife) -> Metrics:
+    metrics = Metrics(name)
+    metrics.epoch.set(life.epoch)
+    limit = memory_limit()
+    metrics.memory_limit.set(0 if limit is None else limit.bytes)
+    for place in _ErrorPlace:
+        metrics.unhandled_errors.labels(place)
+    return metrics
 
 
 class _Watch:
@@ -235,7 +251,7 @@ class _Watch:
 
     def _loop_error(self, _: asyncio.AbstractEventLoop, facts: dict[str, Any]) -> None:
         error = facts.get("exception")
-        self._context.metrics.unhandled_errors.labels("loop").inc()
+        self._context.metrics.unhandled_errors.labels(_ErrorPlace.LOOP).inc()
         _log.error("error in the event loop", message=facts.get("message"), exc_info=error)
         # A failed plain callback is our own code in the middle of a change. Errors of a library's tasks and
         # transports are its own affair: it reports them to us by other means.

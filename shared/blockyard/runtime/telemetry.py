@@ -1,9 +1,10 @@
 """All metrics of the three services: the only place where their names, labels and buckets are written.
 
 Every rate comes with its denominator: hits with all looked-up blocks, failed items with all items, dropped events with
-published ones. Every service registers all of them: one with labels shows no sample before it is first counted, one
-without labels stays 0 in a service that does not do the thing.
-Invariants: label values come from small fixed sets (tiers, edges, reasons), never from requests.
+published ones. A metric means the same in every service that counts it, so that sums over services are right. Every
+service registers all of them: one without labels stays 0 in a service that does not do the thing; one with labels shows
+the samples that its service may count from the start, where an alert waits for the first of them.
+Invariants: base units; label values come from small fixed sets (tiers, edges, reasons), never from requests.
 Threading: the client library locks each sample; any thread may count.
 """
 
@@ -15,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 PREFIX: Final = "blockyard"
+_LAG_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _TRANSFER_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -39,6 +41,33 @@ class LookupOutcome(StrEnum):
     UNKNOWN = "unknown"
 
 
+@unique
+class Server(StrEnum):
+    """A server that a node stands on, as the label ``name``; workers appear there under the names of their services."""
+
+    NATS = "nats"
+    REDIS = "redis"
+    S3 = "s3"
+
+
+@unique
+class Operation(StrEnum):
+    """What a server was asked for, as a label."""
+
+    PUBLISH = "publish"
+    """A window of events, until the last acknowledgement."""
+    PUT = "put"
+    REPLACE = "replace"
+    GET = "get"
+    HEAD = "head"
+    FIND = "find"
+    SET = "set"
+    DROP = "drop"
+    TOUCH = "touch"
+    META = "meta"
+    BUILD = "build"
+
+
 class Metrics:
     """Metrics of one process, with a registry of their own."""
 
@@ -61,6 +90,8 @@ class Metrics:
 
     # --- groups -------------------------------------------------------------------------------------------------
     def _tier_metrics(self) -> None:
+        self.block_bytes = self._gauge("block_bytes", "Payload bytes of one block.")
+        self.block_tokens = self._gauge("block_tokens", "Tokens of one block.")
         self.blocks = self._gauge("blocks", "Blocks per tier and state.", "tier", "state")
         self.capacity_blocks = self._gauge("capacity_blocks", "Blocks a tier has room for.", "tier")
         self.leaked_blocks = self._gauge(
@@ -74,7 +105,7 @@ class Metrics:
         self.transfer_seconds = self._histogram(
             "transfer_seconds", "Duration of a batch of copies.", _TRANSFER_BUCKETS, "edge"
         )
-        self.mover_info = self._gauge("mover_info", "Mover in use between G2 and G3, and why.", "mover", "reason")
+        self.mover_info = self._gauge("mover_info", "1 for the mover in use between G2 and G3.", "mover", "reason")
 
     def _request_metrics(self) -> None:
         self.lookups = self._counter("lookups", "Lookup calls.")
@@ -85,11 +116,21 @@ class Metrics:
             "load_blocks", "Blocks of finished loads by source and status.", "tier", "status"
         )
         self.load_seconds = self._histogram("load_seconds", "Duration of loads.", _TRANSFER_BUCKETS)
+        self.index_lookup_blocks = self._counter(
+            "index_lookup_blocks", "Blocks that the shared index was asked for, by its answer.", "outcome"
+        )
         self.sessions = self._gauge("sessions", "Connected engines.")
 
     def _job_metrics(self) -> None:
         self.jobs = self._counter("jobs", "Ended transfer jobs.", "kind", "end")
         self.job_items = self._counter("job_items", "Items of ended transfer jobs.", "kind", "status")
+        self.job_wait_seconds = self._histogram(
+            "job_wait_seconds", "Time until a transfer job went to its worker.", _TRANSFER_BUCKETS, "kind"
+        )
+        self.job_seconds = self._histogram(
+            "job_seconds", "Time from the order of a transfer job to its end.", _TRANSFER_BUCKETS, "kind"
+        )
+        self.jobs_waiting = self._gauge("jobs_waiting", "Transfer jobs not given to their worker yet.", "role", "lane")
         self.jobs_unsettled = self._gauge("jobs_unsettled", "Transfer jobs without a result yet.", "role")
         self.dropped = self._counter("dropped", "Work given up for want of room or time.", "reason")
 
@@ -97,12 +138,27 @@ class Metrics:
         self.events_appended = self._counter("events_appended", "Events given a number.")
         self.events_published = self._counter("events_published", "Events acknowledged by the bus.")
         self.events_overwritten = self._counter("events_overwritten", "Events lost in the outbox before publication.")
+        self.events_waiting = self._gauge(
+            "events_waiting", "Events in the outbox that the bus did not acknowledge yet."
+        )
         self.publish_failures = self._counter("publish_failures", "Publications that the bus did not acknowledge.")
 
     def _process_metrics(self) -> None:
+        self.ready = self._gauge("ready", "1 while the service has started and every check of it holds.")
+        self.check_ok = self._gauge("check_ok", "1 while a condition for being ready holds.", "check")
+        self.lease_state = self._gauge("lease_state", "1 for the state of the lease of the node's name.", "state")
         self.dependency_up = self._gauge("dependency_up", "1 while a needed server answers.", "name")
         self.dependency_errors = self._counter(
             "dependency_errors", "Failed calls to a needed server.", "name", "reason"
+        )
+        self.dependency_seconds = self._histogram(
+            "dependency_seconds", "Duration of calls to a needed server.", _TRANSFER_BUCKETS, "name", "operation"
+        )
+        self.index_writes_waiting = self._gauge(
+            "index_writes_waiting", "Writes to the shared index that could not be made yet."
+        )
+        self.event_loop_lag_seconds = self._histogram(
+            "event_loop_lag_seconds", "How late the event loop came to a timer.", _LAG_BUCKETS
         )
         self.unhandled_errors = self._counter("unhandled_errors", "Errors that nobody expected.", "place")
         self.epoch = self._gauge("epoch", "Number of this life of the process.")

@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import StrEnum, unique
 from pathlib import Path
 from typing import Final
 
@@ -25,11 +26,23 @@ _PROBE_BLOCKS: Final = 2
 MoverFactory = Callable[[Arena], Awaitable[Mover]]
 
 
+@unique
+class MoverSelection(StrEnum):
+    """How a mover came to be chosen, as a label."""
+
+    SETTING = "setting"
+    PROBED = "probed"
+    """It is the best there is, and moved a block here."""
+    FALLBACK = "fallback"
+    """Nothing better worked."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChosenMover:
-    """A mover and why it is this one, in words for a metric and a log line."""
+    """A mover, how it came to be this one, and why, in words for a log line."""
 
     mover: Mover
+    selection: MoverSelection
     reason: str
 
 
@@ -47,20 +60,21 @@ async def open_mover(preference: MoverPreference, arena: Arena, *, folder: Path,
         StorageError: the folder has no room for two blocks, or refuses files.
     """
     if preference is MoverPreference.PLAIN:
-        return ChosenMover(PlainMover(arena), "chosen by the settings")
+        return ChosenMover(PlainMover(arena), MoverSelection.SETTING, "chosen by the settings")
     reasons: list[str] = []
     for name, factory in _nixl_factories(reasons, direct=direct):
         obstacle = await _obstacle(factory, arena.payload_bytes, folder, direct=direct)
         if not obstacle:
             try:
-                return ChosenMover(await factory(arena), "moved a block and read it back unchanged")
+                reason = "moved a block and read it back unchanged"
+                return ChosenMover(await factory(arena), MoverSelection.PROBED, reason)
             except TransferError as error:
                 # The whole arena may be refused where a small one is not, e.g. for want of memory that may be locked.
                 obstacle = str(error)
         reasons.append(f"{name}: {obstacle}")
     if preference is MoverPreference.NIXL:
         raise ConfigurationError("NIXL does not work here", key="g3.mover", reason="; ".join(reasons))
-    return ChosenMover(PlainMover(arena), "; ".join(reasons))
+    return ChosenMover(PlainMover(arena), MoverSelection.FALLBACK, "; ".join(reasons))
 
 
 def _nixl_factories(reasons: list[str], *, direct: bool) -> list[tuple[str, MoverFactory]]:

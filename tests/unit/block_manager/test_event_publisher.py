@@ -126,3 +126,13 @@ async def test_an_event_that_can_never_be_published_does_not_stop_the_others(set
     setting.bus.outcomes = [PublishOutcome(1, FrameTooLargeError("too large"))]
     setting.append(3)
     assert await setting.published(3) == [1, 3]
+    assert setting.metrics.registry.get_sample_value("blockyard_publish_failures_total") == 1
+
+
+async def test_windows_are_timed_and_their_failures_named(setting: Setting) -> None:
+    setting.bus.outcomes = [PublishOutcome(1, UnavailableError("gone"))]
+    setting.append(2)
+    await setting.published(2)
+    value = setting.metrics.registry.get_sample_value
+    assert value("blockyard_dependency_seconds_count", {"name": "nats", "operation": "publish"}) == 2
+    assert value("blockyard_dependency_errors_total", {"name": "nats", "reason": "unavailable"}) == 1

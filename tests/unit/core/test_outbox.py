@@ -92,6 +92,18 @@ def test_cursor_cannot_be_ahead_of_what_was_appended() -> None:
     assert box.published_seq == 1
 
 
+def test_waiting_are_those_that_are_held_and_not_published() -> None:
+    box = outbox(3)
+    fill(box, 2)
+    assert box.waiting == 2
+    box.mark_published(EventSeq(1))
+    assert box.waiting == 1
+    fill(box, 4)
+    assert (box.waiting, box.overwritten) == (3, 2)
+    box.mark_published(box.last_seq)
+    assert box.waiting == 0
+
+
 def test_failing_encoder_changes_nothing() -> None:
     def failing(instance: str, epoch: Epoch, seq: EventSeq, event: KvEvent) -> bytes:
         raise ValueError("cannot encode")

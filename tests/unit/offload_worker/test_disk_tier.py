@@ -11,7 +11,7 @@ from blockyard.tiers.arena import Arena
 from blockyard.tiers.base import MoverPreference
 from blockyard.tiers.g3_slab.committer import CommitPolicy
 from blockyard.tiers.g3_slab.slab import Slab
-from blockyard.tiers.open_mover import ChosenMover, open_mover
+from blockyard.tiers.open_mover import ChosenMover, MoverSelection, open_mover
 from blockyard_offload_worker import disk_tier
 from blockyard_offload_worker.disk_tier import DiskOutage, DiskPlan, DiskTier
 
@@ -81,6 +81,7 @@ async def test_a_disk_without_room_for_a_trial_gets_the_plain_mover(
     with Arena.create(4, SIZE) as arena:
         chosen = await disk.bind(arena)
         assert (chosen.mover.name, "scratch file" in chosen.reason) == ("plain", True)
+        assert chosen.selection is MoverSelection.FALLBACK
         await disk.close()
         named = DiskTier(disk.slab, plan(tmp_path, MoverPreference.NIXL))
         with pytest.raises(ConfigurationError):

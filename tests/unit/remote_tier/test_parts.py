@@ -23,6 +23,7 @@ from blockyard.core.errors import (
     UnsupportedOperationError,
 )
 from blockyard.core.vocabulary import ItemStatus, JobKind, PackId, Tier
+from blockyard.runtime.telemetry import Metrics, Server
 from blockyard.testing.blocks import chain
 from blockyard.testing.clock import FakeClock
 from blockyard.testing.memory_store import MemoryStore
@@ -34,6 +35,7 @@ from blockyard_remote_tier.arena_lease import ArenaLease, CopyThread
 from blockyard_remote_tier.failures import status_of
 from blockyard_remote_tier.guarded_store import GuardedStore
 from blockyard_remote_tier.pack_register import PackRegister
+from blockyard_remote_tier.server_meter import ServerMeter
 
 if TYPE_CHECKING:
     from tests.unit.remote_tier.conftest import MakeNode, Node
@@ -56,7 +58,9 @@ def guarded(pauses: list[float]) -> tuple[MemoryStore, GuardedStore]:
         pauses.append(seconds)
 
     store = MemoryStore()
-    return store, GuardedStore(store, Breaker("s3", FakeClock()), 2, sleep)
+    return store, GuardedStore(
+        store, Breaker("s3", FakeClock()), ServerMeter(Server.S3, Metrics("test"), FakeClock()), 2, sleep
+    )
 
 
 async def test_a_request_without_answer_is_repeated_with_pauses(

@@ -84,8 +84,8 @@ async def test_lookups_are_counted_with_their_denominator(node: Node) -> None:
     await node.bench.find(chain("other", 2))
     await node.bench.find(RUN)
     sample = node.metrics.registry.get_sample_value
-    assert sample("blockyard_lookup_blocks_total", {"tier": "g4", "outcome": "hit"}) == 8
-    assert sample("blockyard_lookup_blocks_total", {"tier": "none", "outcome": "miss"}) == 2
+    assert sample("blockyard_index_lookup_blocks_total", {"outcome": "hit"}) == 8
+    assert sample("blockyard_index_lookup_blocks_total", {"outcome": "miss"}) == 2
 
 
 async def test_a_dead_index_makes_everything_unknown(node: Node) -> None:

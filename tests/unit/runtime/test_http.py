@@ -50,6 +50,18 @@ async def test_liveness_answers_before_anything_else_works(client: httpx.AsyncCl
     assert (await client.get("/readyz")).status_code == 503
 
 
+async def test_metrics_say_whether_the_service_is_ready_and_which_check_fails(
+    client: httpx.AsyncClient, health: Health
+) -> None:
+    health.set("nats", ok=False, detail="no connection")
+    health.started = True
+    lines = (await client.get("/metrics")).text.splitlines()
+    assert {"blockyard_ready 0.0", 'blockyard_check_ok{check="nats"} 0.0'} <= set(lines)
+    health.set("nats", ok=True)
+    lines = (await client.get("/metrics")).text.splitlines()
+    assert {"blockyard_ready 1.0", 'blockyard_check_ok{check="nats"} 1.0'} <= set(lines)
+
+
 async def test_readiness_lists_every_check_and_says_what_is_missing(client: httpx.AsyncClient, health: Health) -> None:
     health.started = True
     health.set("worker", ok=True)

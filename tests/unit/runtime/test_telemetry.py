@@ -49,6 +49,8 @@ def test_every_own_metric_has_the_prefix_and_every_rate_its_denominator() -> Non
         "blockyard_events_overwritten",
         "blockyard_mover_info",
         "blockyard_dependency_up",
+        "blockyard_dependency_seconds",
+        "blockyard_dependency_errors",
     }
 
 
@@ -68,6 +70,14 @@ def test_the_service_and_its_version_are_named() -> None:
     version = importlib.metadata.version("blockyard")
     assert version
     assert found[f"blockyard_build_info[('service', 'block-manager'), ('version', '{version}')]"] == 1
+
+
+def test_units_are_base_units() -> None:
+    metrics = Metrics("a")
+    for family in metrics.registry.collect():
+        assert not family.name.endswith(("_ms", "_us", "_kib", "_mib", "_percent", "_ratio_percent")), family.name
+        if family.type == "histogram":
+            assert family.name.endswith("_seconds")
 
 
 def test_only_metrics_without_labels_show_before_they_are_counted() -> None:

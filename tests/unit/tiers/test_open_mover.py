@@ -10,7 +10,7 @@ import pytest
 from blockyard.core.errors import ConfigurationError, StorageError
 from blockyard.tiers.arena import PAGE_BYTES, Arena
 from blockyard.tiers.base import MoverPreference
-from blockyard.tiers.open_mover import open_mover
+from blockyard.tiers.open_mover import MoverSelection, open_mover
 
 AUTO, NIXL, PLAIN = MoverPreference
 
@@ -31,13 +31,14 @@ def without_nixl(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_the_plain_mover_is_used_when_it_was_named(arena: Arena, tmp_path: Path) -> None:
     chosen = await open_mover(PLAIN, arena, folder=tmp_path, direct=False)
     assert (chosen.mover.name, chosen.reason) == ("plain", "chosen by the settings")
+    assert chosen.selection is MoverSelection.SETTING
     await chosen.mover.close()
 
 
 @pytest.mark.usefixtures("without_nixl")
 async def test_without_the_sdk_the_plain_mover_takes_over_and_says_why(arena: Arena, tmp_path: Path) -> None:
     chosen = await open_mover(AUTO, arena, folder=tmp_path, direct=False)
-    assert chosen.mover.name == "plain"
+    assert (chosen.mover.name, chosen.selection) == ("plain", MoverSelection.FALLBACK)
     assert "nixl_cu12" in chosen.reason
     await chosen.mover.close()
 
