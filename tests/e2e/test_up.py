@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,12 @@ def wait_for_line(run: RunningCommand, words: str) -> str:
 
 def test_interrupt_ends_everything_and_is_no_failure(launcher: Launcher) -> None:
     with launcher.start("up") as run:
+        bus = wait_for_line(run, "KV events on NATS").split()[-1]
+        sockets = [Path(wait_for_line(run, "engines of node").split(" connect to ")[1].strip()) for _ in "ab"]
+        host, port = bus.removeprefix("nats://").split(":")
+        with socket.create_connection((host, int(port)), timeout=5) as connection:
+            assert connection.recv(4) == b"INFO"
+        assert all(path.is_socket() for path in sockets)
         address = wait_for_line(run, "/docs").split()[-1]
         assert len(launcher.processes()) >= 3 + 2 * 4
         page = httpx.get(address, trust_env=False)

@@ -15,17 +15,19 @@ from typing import Final, Self, TypeVar
 import httpx
 from pydantic import BaseModel, ByteSize
 
+from blockyard.cli.child_process import read_tail
 from blockyard.cli.embedded.infrastructure import Infrastructure
 from blockyard.cli.node import Node
 from blockyard.cli.reachability import named_servers, require_reachable
 from blockyard.cli.run_folder import RunFolder
+from blockyard.cli.stage import StageKind
 from blockyard.cli.together import together
 from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS
-from blockyard.core.errors import BlockyardError, ConfigurationError, DiskFullError
-from blockyard.runtime.node_folder import ServiceName
+from blockyard.core.errors import BlockyardError, ConfigurationError, DiskFullError, ProcessEndedError
 from blockyard.runtime.settings import (
     G2Section,
     G3Section,
+    G4Section,
     HttpSection,
     NodeSection,
     NodeSettings,
@@ -56,6 +58,8 @@ class ClusterPlan:
 
 class Cluster:
     """Two nodes and their servers."""
+
+    kind: Final = StageKind.LOCAL
 
     def __init__(
         self,
@@ -128,10 +132,33 @@ class Cluster:
             raise full
 
     @property
-    def docs(self) -> tuple[tuple[str, str], ...]:
-        """Running nodes and the addresses of their REST documentation."""
-        managers = (node.address(ServiceName.BLOCK_MANAGER) for node in self.nodes if node.running)
-        return tuple((address.node, f"{address.url}/docs") for address in managers if address is not None)
+    def place(self) -> str:
+        """Its folder."""
+        return f"run folder {self.folder.path}"
+
+    def object_store(self) -> G4Section:
+        """How the object store is reached."""
+        return self.infrastructure.g4()
+
+    async def disk_bytes(self) -> int:
+        """Disk that the run takes."""
+        return self.folder.disk_bytes()
+
+    async def check(self) -> None:
+        """See that the disks have room and nothing has ended by itself.
+
+        Raises:
+            DiskFullError: a disk filled up.
+            ProcessEndedError: a service or server ended that nobody stopped.
+        """
+        self.require_room()
+        for node in self.nodes:
+            if (ended := node.ended_process()) is not None:
+                raise ProcessEndedError(ended, node=node.name)
+        for server in self.infrastructure.servers:
+            if not server.running:
+                detail = f"{server.label} ended by itself; end of its log:\n{read_tail(server.log_file)}"
+                raise ProcessEndedError(detail, server=server.label)
 
     async def _take_down(self, *, orderly: bool) -> None:
         # A second cancellation (Ctrl-C again) cuts the orderly way short, never the killing.
@@ -144,7 +171,7 @@ class Cluster:
             await self.http.aclose()
         finally:
             for node in self.nodes:
-                node.kill()
+                node.kill_now()
             for server in self.infrastructure.servers:
                 server.kill()
             self.folder.close()

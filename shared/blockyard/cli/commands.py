@@ -100,11 +100,11 @@ def demo(
             require_open_files()
             settings = load_settings()
             from blockyard.cli.demo_plan import FULL, SHORT
-            from blockyard.cli.proof_run import run_demo
+            from blockyard.cli.local_demo import run_local_demo
 
             plan = SHORT if short else FULL
             skip = unsafe_skip_verification
-            run = run_demo(plan, settings, display, limit_seconds=seconds, keep=keep, skip_verification=skip)
+            run = run_local_demo(plan, settings, display, limit_seconds=seconds, keep=keep, skip_verification=skip)
             report = run_until_signal(run, lambda: _say_stopping(display))
         with writing():
             sys.stdout.write(report.to_json() + "\n" if json_summary else report.to_text())

@@ -7,9 +7,8 @@ Threading: one event loop, in the main thread.
 
 import asyncio
 import sysconfig
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,24 +16,15 @@ import httpx
 
 from blockyard.cli.child_process import ChildProcess, ChildSpec
 from blockyard.cli.engine_process import EngineProcess, EngineSpec
+from blockyard.cli.readiness import missing_at, wait_until_ready
+from blockyard.cli.slab_damage import SlabBlock, flip_slab_byte, slab_blocks
+from blockyard.cli.stage import ServiceAddress
 from blockyard.core.errors import ServerStartError
 from blockyard.runtime.node_folder import NodeFolder, ServiceName
 from blockyard.runtime.settings import NodeSettings
 from blockyard.runtime.settings_source import environment_of
 
-_READY_SECONDS: Final = 40.0
-_POLL_SECONDS: Final = 0.02
-_TELL_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceAddress:
-    """Where a service answers HTTP."""
-
-    node: str
-    service: ServiceName
-    url: str
 
 
 class Node:
@@ -51,6 +41,11 @@ class Node:
         self._services: dict[ServiceName, ChildProcess] = {}
 
     @property
+    def engine_socket(self) -> Path:
+        """Where engines connect."""
+        return self._folder.service(ServiceName.BLOCK_MANAGER).socket
+
+    @property
     def slabs(self) -> Path:
         """Folder of its slab files."""
         return self._folder.slabs(self.settings)
@@ -61,8 +56,12 @@ class Node:
         return bool(self._services) or self.engine is not None
 
     # --- start --------------------------------------------------------------------------------------------------------
-    def spawn_services(self) -> None:
+    async def start_services(self) -> None:
         """Start the three services without waiting."""
+        self.spawn_services()
+
+    def spawn_services(self) -> None:
+        """As :meth:`start_services`."""
         self._folder.identify()
         environment = environment_of(self.settings)
         for service in ServiceName:
@@ -78,7 +77,7 @@ class Node:
         self.engine = EngineProcess(
             EngineSpec(
                 name=name,
-                socket=self._folder.service(ServiceName.BLOCK_MANAGER).socket,
+                socket=self.engine_socket,
                 blocks=self._engine_blocks,
                 block_bytes=int(self.settings.node.block_bytes),
                 log_file=self._logs / f"{name}.log",
@@ -92,23 +91,8 @@ class Node:
         Raises:
             ServerStartError: one ended or was not ready in time; the message says what it is missing.
         """
-        missing = dict.fromkeys(ServiceName, "no answer yet")
-        told = time.monotonic()
-        try:
-            async with asyncio.timeout(_READY_SECONDS):
-                while missing:
-                    for service in tuple(missing):
-                        missing[service] = await self._missing(http, service)
-                        if not missing[service]:
-                            del missing[service]
-                    if missing and time.monotonic() - told > _TELL_SECONDS:
-                        told = time.monotonic()
-                        for service, reason in missing.items():
-                            say(f"  still waiting for {self.name} {service}: {reason}")
-                    await asyncio.sleep(_POLL_SECONDS)
-        except TimeoutError:
-            service, reason = next(iter(missing.items()))
-            raise ServerStartError(f"not ready in time: {reason}", server=f"{self.name} {service}") from None
+        questions = {f"{self.name} {service}": partial(self._missing, http, service) for service in ServiceName}
+        await wait_until_ready(questions, say)
 
     def address(self, service: ServiceName) -> ServiceAddress | None:
         """HTTP address of a running service, once it has written it."""
@@ -131,18 +115,25 @@ class Node:
         await asyncio.gather(*(child.stop_async(_STOP_SECONDS) for child in self._services.values()))
         self._services.clear()
 
-    def kill_services(self) -> None:
+    async def kill_services(self) -> None:
         """SIGKILL to the three services."""
-        for child in self._services.values():
-            child.kill()
-        self._services.clear()
+        self._kill_services()
 
-    def kill(self) -> None:
+    async def kill(self) -> None:
         """SIGKILL to everything, engine first so that it has no chance to say goodbye."""
+        self.kill_now()
+
+    def kill_now(self) -> None:
+        """As :meth:`kill`."""
         if self.engine is not None:
             self.engine.kill()
             self.engine = None
-        self.kill_services()
+        self._kill_services()
+
+    def _kill_services(self) -> None:
+        for child in self._services.values():
+            child.kill()
+        self._services.clear()
 
     def ended_process(self) -> str | None:
         """Name of a service that ended by itself, with the end of its log; None while all run."""
@@ -150,6 +141,15 @@ class Node:
             if child.exit_code is not None:
                 return f"{child.spec.name} ended with status {child.exit_code}; end of its log:\n{child.log_tail()}"
         return None
+
+    # --- disk ---------------------------------------------------------------------------------------------------------
+    async def slab_blocks(self) -> list[SlabBlock]:
+        """Every block on its disk."""
+        return slab_blocks(self.slabs)
+
+    async def flip_slab_byte(self, block: SlabBlock) -> None:
+        """Flip one payload byte of a block on its disk."""
+        flip_slab_byte(block)
 
     async def _missing(self, http: httpx.AsyncClient, service: ServiceName) -> str:
         """What keeps a service from being ready; empty when it is."""
@@ -162,17 +162,4 @@ class Node:
             )
         if (address := self.address(service)) is None:
             return "no HTTP address yet"
-        try:
-            answer = await http.get(f"{address.url}/readyz")
-        except httpx.HTTPError as error:
-            return f"/readyz: {type(error).__name__}"
-        return "" if answer.status_code == httpx.codes.OK else _failing_checks(answer)
-
-
-def _failing_checks(answer: httpx.Response) -> str:
-    """What /readyz says is missing, in one line."""
-    try:
-        failing = [f"{check['name']}: {check['detail']}" for check in answer.json()["checks"] if not check["ok"]]
-    except (ValueError, KeyError, TypeError):
-        return answer.text
-    return "; ".join(failing) or "it is starting"
+        return await missing_at(http, address.url)

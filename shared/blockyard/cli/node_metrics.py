@@ -12,7 +12,7 @@ from typing import Final
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from blockyard.cli.node import Node, ServiceAddress
+from blockyard.cli.stage import ServiceAddress, StageNode
 from blockyard.cli.together import together
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import Tier
@@ -27,6 +27,7 @@ EMPTY_STATES: Final = frozenset(state.label for state in (RowState.FREE, RowStat
 """Labels of rows that hold no block."""
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
+_STARTED: Final[Sample] = ("process_start_time_seconds", frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +71,22 @@ class ServiceSamples:
 
     def __init__(self) -> None:
         """Nothing is known yet."""
-        self._url = ""
+        self._started = 0.0
         self._now: dict[Sample, float] = {}
         self._before: Counter[Sample] = Counter()
 
-    def update(self, url: str, text: str) -> None:
-        """Take over what the service at ``url`` says; another address means another life."""
-        if url != self._url:
-            self._before.update({sample: value for sample, value in self._now.items() if sample[0].endswith("_total")})
-            self._url = url
-        self._now = {
+    def update(self, text: str) -> None:
+        """Take over what the service says; a process that was started at another time is another life."""
+        now = {
             (sample.name, frozenset(sample.labels.items())): sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
         }
+        started = now.get(_STARTED, 0.0)
+        if started != self._started:
+            self._before.update({sample: value for sample, value in self._now.items() if sample[0].endswith("_total")})
+            self._started = started
+        self._now = now
 
     def total(self, name: str, **labels: str) -> int:
         """Counter ``blockyard_<name>_total`` summed over all samples that have these labels."""
@@ -111,7 +114,7 @@ class NodeMetrics:
         self._http = http
         self._samples: dict[tuple[str, ServiceName], ServiceSamples] = {}
 
-    async def read(self, nodes: tuple[Node, ...]) -> tuple[NodeFigures, ...]:
+    async def read(self, nodes: tuple[StageNode, ...]) -> tuple[NodeFigures, ...]:
         """Ask every running service once; figures of all nodes."""
         await together(*(self._scrape(address) for node in nodes for address in node.addresses()))
         return tuple(self._figures(node) for node in nodes)
@@ -122,12 +125,12 @@ class NodeMetrics:
         except httpx.HTTPError:
             return
         if answer.status_code == httpx.codes.OK:
-            self._of(address.node, address.service).update(address.url, answer.text)
+            self._of(address.node, address.service).update(answer.text)
 
     def _of(self, node: str, service: ServiceName) -> ServiceSamples:
         return self._samples.setdefault((node, service), ServiceSamples())
 
-    def _figures(self, node: Node) -> NodeFigures:
+    def _figures(self, node: StageNode) -> NodeFigures:
         manager = self._of(node.name, _TABLE_OWNER)
         return NodeFigures(
             node=node.name,

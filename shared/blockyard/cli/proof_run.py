@@ -13,26 +13,22 @@ Threading: one event loop, in the main thread.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
-from blockyard.cli.cluster import Cluster
 from blockyard.cli.demo_plan import DemoPlan, Requests
 from blockyard.cli.demo_report import DemoReport, PhaseResult
 from blockyard.cli.display import Display
 from blockyard.cli.engine_events import BlockReport, EngineStats, TierCounts
-from blockyard.cli.engine_process import EngineProcess
-from blockyard.cli.node import Node
-from blockyard.cli.slab_damage import SlabBlock, flip_slab_byte, slab_blocks
+from blockyard.cli.engine_link import EngineLink
+from blockyard.cli.slab_damage import SlabBlock
+from blockyard.cli.stage import Stage, StageKind, StageNode
 from blockyard.cli.system_calls import meaning_of
 from blockyard.cli.together import alongside
 from blockyard.cli.trace_keys import TraceKeys
-from blockyard.cli.up import say_start
 from blockyard.cli.watch import Watch
 from blockyard.core.errors import BlockyardError, ConfigurationError, EngineCommandError
-from blockyard.runtime.settings import NodeSettings
 
 _POLL_SECONDS: Final = 0.25
 _IDLE_SECONDS: Final = 2.5
@@ -44,28 +40,31 @@ _CONNECT_LIMIT_SECONDS: Final = 15.0
 
 async def run_demo(
     plan: DemoPlan,
-    given: NodeSettings,
+    kind: StageKind,
+    open_stage: Callable[[], AbstractAsyncContextManager[Stage]],
     display: Display,
     *,
     limit_seconds: float,
-    keep: bool,
-    skip_verification: bool,
 ) -> DemoReport:
     """One proof run from start to clean-up.
+
+    Args:
+        plan: what is done.
+        kind: what is to be opened.
+        open_stage: the place to do it in; started when it is entered, left as it should be when it is left.
+        display: shows the run.
+        limit_seconds: longest time, clean-up not included.
 
     Raises:
         ConfigurationError: nothing was started, because a setting is wrong.
     """
-    report = DemoReport(min_verified_blocks=plan.min_verified_blocks)
+    report = DemoReport(min_verified_blocks=plan.min_verified_blocks, stage=kind)
     started = time.monotonic()
-    sizes = replace(plan.cluster, skip_verification=skip_verification)
     try:
-        async with asyncio.timeout(limit_seconds):
-            say_start(given, display)
-            async with Cluster(sizes, given, keep=keep, say=display.say) as cluster:
-                report.ready, report.seconds_to_ready = True, time.monotonic() - started
-                display.say(f"ready after {report.seconds_to_ready:.1f} s; run folder {cluster.folder.path}")
-                await ProofRun(plan, cluster, display, report).run()
+        async with asyncio.timeout(limit_seconds), open_stage() as stage:
+            report.ready, report.seconds_to_ready = True, time.monotonic() - started
+            display.say(f"ready after {report.seconds_to_ready:.1f} s; {stage.place}")
+            await ProofRun(plan, stage, display, report).run()
     except TimeoutError:
         what = "not finished" if report.ready else "not everything had started"
         report.stopped_by = f"{what} after {limit_seconds:g} s (--seconds)"
@@ -80,17 +79,17 @@ async def run_demo(
 
 
 class ProofRun:
-    """The phases, on a running cluster."""
+    """The phases, on a running stage."""
 
-    def __init__(self, plan: DemoPlan, cluster: Cluster, display: Display, report: DemoReport) -> None:
-        """Run ``plan`` on ``cluster`` and fill in ``report``."""
+    def __init__(self, plan: DemoPlan, stage: Stage, display: Display, report: DemoReport) -> None:
+        """Run ``plan`` on ``stage`` and fill in ``report``."""
         self._plan = plan
-        self._cluster = cluster
+        self._stage = stage
         self._display = display
         self._report = report
-        self._watch = Watch(cluster, display)
-        self._a, self._b = cluster.nodes
-        self._engines = tuple(_engine_of(node) for node in cluster.nodes)
+        self._watch = Watch(stage, display)
+        self._a, self._b = stage.nodes
+        self._engines = tuple(_engine_of(node) for node in stage.nodes)
 
     async def run(self) -> None:
         """All phases in order; the report holds what was reached also when one fails."""
@@ -117,7 +116,7 @@ class ProofRun:
             self._report.g4_damage = await self._damage_g4()
         async with self._phase("count", "both flipped bytes must have been counted"):
             self._report.checksum_failures = await self._checksum_failures()
-        self._report.disk_bytes = self._cluster.folder.disk_bytes()
+        self._report.disk_bytes = await self._stage.disk_bytes()
 
     # --- phases -----------------------------------------------------------------------------------------------------
     async def _compute(self) -> None:
@@ -125,7 +124,7 @@ class ProofRun:
         await self._engines[0].replay(requests.first, requests.count, pace=self._plan.pace)
         await self._idle(self._a)
 
-    async def _reuse(self, engine: EngineProcess) -> None:
+    async def _reuse(self, engine: EngineLink) -> None:
         for requests in (self._plan.older, *[self._plan.recent] * self._plan.recent_passes):
             await self._serve_again(engine, requests)
 
@@ -138,7 +137,7 @@ class ProofRun:
 
     async def _kill_a(self) -> None:
         await self._watch.show_once()
-        self._a.kill()
+        await self._a.kill()
         self._display.say("  killed A: block-manager, offload-worker, remote-tier and engine")
 
     async def _restart_b(self) -> int:
@@ -148,10 +147,10 @@ class ProofRun:
         # An engine with blocks of its own would announce them again, and they would not need G3.
         await engine.reset()
         await self._watch.show_once()
-        self._b.kill_services()
+        await self._b.kill_services()
         started = time.monotonic()
-        self._b.spawn_services()
-        await self._b.wait_ready(self._cluster.http, self._display.say)
+        await self._b.start_services()
+        await self._b.wait_ready(self._stage.http, self._display.say)
         await self._connected(self._b)
         self._display.say(f"  B's services are ready again after {time.monotonic() - started:.1f} s")
         before = engine.latest.verified.G3
@@ -159,22 +158,22 @@ class ProofRun:
         return engine.latest.verified.G3 - before
 
     async def _damage_g3(self) -> BlockReport:
-        blocks = self._blocks_on_disk()
-        keys = TraceKeys(blocks[0].header.identity)
+        blocks = await self._blocks_on_disk()
+        keys = TraceKeys(blocks[0].identity)
         # Served by B, but not since its restart: so these blocks are on its disk only, not in its memory.
         wanted = keys.of(self._plan.after_kill) - keys.of(self._plan.warm)
-        target = next((block for block in blocks if block.header.key in wanted), None)
+        target = next((block for block in blocks if block.key in wanted), None)
         if target is None:
             raise EngineCommandError("none of the wanted blocks is on B's disk")
-        flip_slab_byte(target)
-        return await self._probe(target.header.key.hex())
+        await self._b.flip_slab_byte(target)
+        return await self._probe(target.key.hex())
 
     async def _damage_g4(self) -> BlockReport:
         # Loaded here, because its client library takes long to load: the start would wait for it.
         from blockyard.cli.pack_damage import PackVandal
 
-        vandal = PackVandal(self._cluster.infrastructure.g4())
-        keys = TraceKeys(self._blocks_on_disk()[0].header.identity)
+        vandal = PackVandal(self._stage.object_store())
+        keys = TraceKeys((await self._blocks_on_disk())[0].identity)
         # Computed by A, never served by B: so these blocks are in the object store only.
         everything = Requests(0, self._plan.untouched.first)
         target = await vandal.find(keys.of(self._plan.untouched) - keys.of(everything))
@@ -183,8 +182,8 @@ class ProofRun:
         await vandal.flip_byte(target)
         return await self._probe(target.key.hex())
 
-    def _blocks_on_disk(self) -> list[SlabBlock]:
-        blocks = slab_blocks(self._b.slabs)
+    async def _blocks_on_disk(self) -> list[SlabBlock]:
+        blocks = await self._b.slab_blocks()
         if not blocks:
             raise EngineCommandError("there is no block on B's disk")
         return blocks
@@ -198,11 +197,11 @@ class ProofRun:
         return report
 
     # --- waits and counts -------------------------------------------------------------------------------------------
-    async def _serve_again(self, engine: EngineProcess, requests: Requests) -> None:
+    async def _serve_again(self, engine: EngineLink, requests: Requests) -> None:
         await engine.reset()
         await engine.replay(requests.first, requests.count)
 
-    async def _idle(self, node: Node) -> None:
+    async def _idle(self, node: StageNode) -> None:
         """Wait until a node has nothing left to store; gives up after a while, the expectations then tell."""
         deadline = time.monotonic() + _SETTLE_LIMIT_SECONDS
         moved, since = -1, time.monotonic()
@@ -212,7 +211,7 @@ class ProofRun:
                 moved, since = figures.moved_bytes, time.monotonic()
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def _connected(self, node: Node) -> None:
+    async def _connected(self, node: StageNode) -> None:
         """Wait until the engine of a restarted node has found it again."""
         deadline = time.monotonic() + _CONNECT_LIMIT_SECONDS
         while not (await self._watch.figures())[node.name].sessions:
@@ -251,7 +250,7 @@ class ProofRun:
         self._display.say(f"  {name} done in {seconds:.1f} s; {_sentence([e.latest for e in self._engines])}")
 
 
-def _engine_of(node: Node) -> EngineProcess:
+def _engine_of(node: StageNode) -> EngineLink:
     if node.engine is None:
         raise EngineCommandError("the node has no engine", node=node.name)
     return node.engine

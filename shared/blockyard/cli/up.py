@@ -9,7 +9,7 @@ from typing import Final
 
 from blockyard.cli.cluster import Cluster, ClusterPlan, ignored_settings
 from blockyard.cli.display import Display
-from blockyard.cli.engine_process import EngineProcess
+from blockyard.cli.engine_link import EngineLink
 from blockyard.cli.together import together
 from blockyard.cli.watch import Watch
 from blockyard.runtime.settings import NodeSettings
@@ -28,7 +28,10 @@ async def run_up(given: NodeSettings, display: Display, *, keep: bool) -> None:
     """
     say_start(given, display)
     async with Cluster(ClusterPlan(), given, keep=keep, say=display.say) as cluster:
-        display.say(f"ready; run folder {cluster.folder.path}; Ctrl-C ends everything")
+        display.say(f"ready; {cluster.place}; Ctrl-C ends everything")
+        display.say(f"KV events on NATS: {cluster.infrastructure.nats_place}")
+        for node in cluster.nodes:
+            display.say(f"engines of node {node.name} connect to {node.engine_socket}")
         engines = [node.engine for node in cluster.nodes if node.engine is not None]
         await together(
             Watch(cluster, display).run(),
@@ -43,7 +46,7 @@ def say_start(given: NodeSettings, display: Display) -> None:
     display.say("starting NATS, Valkey, SeaweedFS and nodes a and b ...")
 
 
-async def _replay_for_ever(engine: EngineProcess, delay_seconds: float) -> None:
+async def _replay_for_ever(engine: EngineLink, delay_seconds: float) -> None:
     await asyncio.sleep(delay_seconds)
     while True:
         for first in range(0, engine.requests, _WINDOW_REQUESTS):

@@ -36,7 +36,7 @@ def test_unknown_setting_is_named_with_the_nearest_known_one(command: str) -> No
 def test_help_loads_no_client_of_a_server() -> None:
     """Loading them takes half a second, before anything is said or started."""
     program = (
-        "import sys, blockyard.cli.commands, blockyard.cli.up, blockyard.cli.proof_run\n"
+        "import sys, blockyard.cli.commands, blockyard.cli.up, blockyard.cli.local_demo\n"
         "loaded = {'aioboto3', 'botocore', 'obstore', 'redis', 'nats', 'fastapi'} & set(sys.modules)\n"
         "sys.exit(','.join(loaded) or 0)"
     )

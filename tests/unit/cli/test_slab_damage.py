@@ -55,7 +55,8 @@ def slab(tmp_path: Path) -> Path:
 
 def test_only_valid_blocks_are_found(slab: Path) -> None:
     (block,) = slab_blocks(slab.parent)
-    assert (block.file, block.header.slot) == (slab, 1)
+    assert (block.file, block.payload_offset) == (str(slab), GEOMETRY.payload_offset + GEOMETRY.stride_bytes)
+    assert (block.identity, block.key, block.payload_bytes) == (b"i" * 32, b"\x01" * 16, PAYLOAD_BYTES)
 
 
 def test_one_byte_of_the_payload_changes(slab: Path) -> None:

@@ -9,6 +9,7 @@ Threading: the loop's thread, which must be the main thread.
 import asyncio
 import time
 from typing import Final, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -61,6 +62,12 @@ class Infrastructure:
         if self._nats is None:
             return self._given.nats
         return _with(self._given.nats, url=self._nats.url)
+
+    @property
+    def nats_place(self) -> str:
+        """Address of the event bus, without user and password."""
+        address = urlsplit(self.nats().url.get_secret_value())
+        return f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
 
     def redis(self) -> RedisSection:
         """Settings for reaching the prefix index."""
