@@ -21,6 +21,7 @@ from blockyard.core.errors import (
 )
 from blockyard.core.onboard_plan import LoadOutcome
 from blockyard.core.vocabulary import DEFAULT_TENANT, LoadId, RequestId
+from blockyard.runtime.current_trace import TraceScope, current_trace
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.rpc.server import RpcServer
 from blockyard.runtime.rpc.session import RpcSession
@@ -116,14 +117,18 @@ class ConnectorServer:
         names = requests.names_in(request.run)
         scope = requests.scope_of(session, request.tenant, self._core.profile.block_tokens)
         blocks, guards = requests.places(session, len(names), request.blocks, request.guards)
-        registered, stores = self._core.register(session, requests.g1_blocks(scope, names, blocks, guards))
+        entries = requests.g1_blocks(scope, names, blocks, guards)
+        spans = self._core.spans
+        with spans.store(current_trace(), len(names)) as span, TraceScope(span.traceparent):
+            registered, stores = self._core.register(session, entries, span.traceparent)
+            spans.stored(span, registered, stores)
         return channel.Registered(registered=registered, stores=stores)
 
     async def _lookup(self, session: EngineSession, request: channel.Lookup) -> channel.Reply:
         names = requests.names_in(request.run)
         scope = requests.scope_of(session, request.tenant, self._core.profile.block_tokens)
         wait_ms = min(max(request.remote_wait_ms, 0), _MAX_REMOTE_WAIT_MS)
-        answer = await look_up(self._core, self._index, scope, names, wait_ms / 1_000)
+        answer = await look_up(self._core, self._index, scope, names, wait_ms / 1_000, current_trace())
         return channel.LookupReply(availability=bytes(answer))
 
     def _reserve(self, session: EngineSession, request: channel.Reserve) -> channel.Reply:
@@ -146,6 +151,7 @@ class ConnectorServer:
             guards,
             _ttl(request.ttl_ms),
             lambda load, outcome: self._load_finished(engine, load, outcome),
+            current_trace(),
         )
         return channel.LoadOpened(load=load)
 

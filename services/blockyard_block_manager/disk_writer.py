@@ -18,6 +18,8 @@ from blockyard.core.events import BlockScope
 from blockyard.core.handles import MutableBlocks
 from blockyard.core.pins import PinKind, PinOwner
 from blockyard.core.vocabulary import ContentKey, GroupId, JobKind, Lane, Tier, WorkerRole
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
+from blockyard_block_manager.causes import Cause, cause_of
 from blockyard_block_manager.flights import Flights
 from blockyard_block_manager.job_desk import JobDesk
 from blockyard_block_manager.job_order import JobOrder, OrderReport, Places
@@ -35,6 +37,7 @@ _RESERVE_SHARE: Final = 64
 class _Waiting:
     name: BlockName
     scope: BlockScope
+    trace: TraceParent
 
 
 class DiskWriter:
@@ -72,7 +75,7 @@ class DiskWriter:
         """Whether blocks wait and the disk is getting on with it; a disk that fails holds nobody up."""
         return bool(self._queue) and (self._open_jobs > 0 or self._freer.at_work(Tier.G3))
 
-    def store(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
+    def store(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent = NO_TRACE) -> None:
         """Blocks are in G2: copy to G3 what it does not hold."""
         if not self._profile.g3_enabled or not self._tables.has(Tier.G3):
             return
@@ -81,7 +84,7 @@ class DiskWriter:
         coming = self._flights.under_way(Tier.G3, keys, scope.group)
         for name, here, under_way in zip(names, held, coming, strict=True):
             if not here and not under_way:
-                self._queue.setdefault((name.key, scope.group), _Waiting(name, scope))
+                self._queue.setdefault((name.key, scope.group), _Waiting(name, scope, trace))
         excess = max(len(self._queue) - self._profile.g3_queue_blocks, 0)
         for oldest in list(islice(self._queue, excess)):
             del self._queue[oldest]
@@ -101,9 +104,10 @@ class DiskWriter:
             return
         self._make_room()
         while self._queue and self._open_jobs < self._profile.g3_open_jobs and self._tables.room(Tier.G3):
-            scope, names = self._next_batch(min(self._profile.max_items, self._tables.room(Tier.G3)))
-            if names:
-                self._issue(scope, names)
+            batch = self._next_batch(min(self._profile.max_items, self._tables.room(Tier.G3)))
+            if batch:
+                cause = cause_of(waiting.trace for waiting in batch)
+                self._issue(batch[0].scope, [waiting.name for waiting in batch], cause)
         self._make_room()
 
     # --- inside -------------------------------------------------------------------------------------------------------
@@ -115,27 +119,27 @@ class DiskWriter:
         if short > 0 and pool.inactive:
             self._freer.free(Tier.G3, self._tables.evict(Tier.G3, short))
 
-    def _next_batch(self, limit: int) -> tuple[BlockScope, list[BlockName]]:
+    def _next_batch(self, limit: int) -> list[_Waiting]:
         """Blocks of one scope from the head of the queue that are still to be copied; perhaps none."""
         scope = next(iter(self._queue.values())).scope
-        names: list[BlockName] = []
+        batch: list[_Waiting] = []
         looked_at = 0
         for waiting in self._queue.values():
-            if waiting.scope != scope or len(names) == limit:
+            if waiting.scope != scope or len(batch) == limit:
                 break
             looked_at += 1
             if self._tables.holds(Tier.G2, [waiting.name.key], scope.group)[0]:
-                names.append(waiting.name)
+                batch.append(waiting)
         for entry in list(islice(self._queue, looked_at)):
             del self._queue[entry]
-        self._metrics.dropped(DropReason.GONE_FROM_G2, looked_at - len(names))
-        return scope, names
+        self._metrics.dropped(DropReason.GONE_FROM_G2, looked_at - len(batch))
+        return batch
 
-    def _issue(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
+    def _issue(self, scope: BlockScope, names: Sequence[BlockName], cause: Cause) -> None:
         keys = [name.key for name in names]
         sources = self._tables.pool(Tier.G2).pin_all(keys, scope.group)
         granted = self._tables.grant(Tier.G3, len(names))
-        self._flights.start(Tier.G3, keys, scope.group, Tier.G2)
+        self._flights.start(Tier.G3, keys, scope.group, Tier.G2, cause.trace)
         order = JobOrder(
             role=WorkerRole.OFFLOAD_WORKER,
             kind=JobKind.G2_G3,
@@ -146,6 +150,7 @@ class DiskWriter:
             scope=scope,
             source=Places(sources.ids, sources.generations),
             target=Places(granted.ids, granted.generations),
+            cause=cause,
         )
         owner = PinOwner(PinKind.JOB, f"g3-store-{next(self._numbers)}")
         self._tables.pins.add(owner, sources)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from blockyard.core.errors import BlockStateError
 from blockyard.core.vocabulary import ContentKey, GroupId, ItemStatus, Tier
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 
 FlightWaiter = Callable[[ItemStatus], None]
 
@@ -18,6 +19,7 @@ FlightWaiter = Callable[[ItemStatus], None]
 @dataclass(slots=True)
 class _Flight:
     source: Tier
+    trace: TraceParent
     waiters: list[FlightWaiter] = field(default_factory=list)
 
 
@@ -36,8 +38,10 @@ class Flights:
         """Per key, whether a job that writes it into ``tier`` has not ended yet."""
         return [(tier, key, group) in self._flights for key in keys]
 
-    def start(self, tier: Tier, keys: Iterable[ContentKey], group: GroupId, source: Tier) -> None:
-        """Declare a job that writes ``keys`` into ``tier``.
+    def start(
+        self, tier: Tier, keys: Iterable[ContentKey], group: GroupId, source: Tier, trace: TraceParent = NO_TRACE
+    ) -> None:
+        """Declare a job that writes ``keys`` into ``tier``, and what it is carried out for.
 
         Raises:
             BlockStateError: one of them is under way already; nothing was entered.
@@ -46,12 +50,17 @@ class Flights:
         if any(flight in self._flights for flight in added) or len(set(added)) != len(added):
             raise BlockStateError("a block is already on its way into the tier", tier=tier.label)
         for flight in added:
-            self._flights[flight] = _Flight(source)
+            self._flights[flight] = _Flight(source, trace)
 
     def source_of(self, tier: Tier, key: ContentKey, group: GroupId) -> Tier | None:
         """The tier from which a content comes into ``tier``; None where it is not under way."""
         flight = self._flights.get((tier, key, group))
         return None if flight is None else flight.source
+
+    def trace_of(self, tier: Tier, key: ContentKey, group: GroupId) -> TraceParent:
+        """What a content is brought for; no trace where it is not under way."""
+        flight = self._flights.get((tier, key, group))
+        return NO_TRACE if flight is None else flight.trace
 
     def join(self, tier: Tier, key: ContentKey, group: GroupId, waiter: FlightWaiter) -> None:
         """Wait for a flight.

@@ -17,22 +17,33 @@ from blockyard.core.errors import NotReadyError
 from blockyard.core.job_table import JobAction, JobTable, LostJobs
 from blockyard.core.jobs import JobId, JobPhase, Refusal
 from blockyard.core.vocabulary import Epoch, ItemStatus, JobEnd, JobKind, JobSeq, Lane, Tier, WorkerRole
+from blockyard.runtime.current_trace import TraceScope
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard.wire.worker_channel import Job, JobResult
 from blockyard_block_manager.job_messages import job_message
 from blockyard_block_manager.job_order import JobOrder, OpenOrder, OrderEnd, OrderReport, SettledCallback
 from blockyard_block_manager.manager_metrics import DropReason, ManagerMetrics
+from blockyard_block_manager.manager_spans import ManagerSpans
 
 
 class JobDesk:
     """Open orders of this life, queued or at their worker."""
 
     def __init__(
-        self, table: JobTable, clock: Clock, metrics: ManagerMetrics, *, payload_bytes: int, queue_limit: int
+        self,
+        table: JobTable,
+        clock: Clock,
+        metrics: ManagerMetrics,
+        spans: ManagerSpans,
+        *,
+        payload_bytes: int,
+        queue_limit: int,
     ) -> None:
         """Start without orders; at most ``queue_limit`` stores wait per worker."""
         self.table: Final = table
         self._clock = clock
         self._metrics = metrics
+        self._spans = spans
         self._payload_bytes = payload_bytes
         self._queue_limit = queue_limit
         self._queues: dict[WorkerRole, dict[Lane, deque[OpenOrder]]] = {
@@ -66,6 +77,7 @@ class JobDesk:
             raise NotReadyError("the worker is not attached", worker=order.role.label)
         now = self._clock.monotonic()
         opened = OpenOrder(order, now, now + order.ttl_ms / 1_000, on_settled)
+        opened.span = self._spans.job_began(order)
         self._queues[order.role][order.lane].append(opened)
         self.on_work(order.role)
         return opened
@@ -131,7 +143,9 @@ class JobDesk:
                     continue
                 opened.seq = self.table.plan(role, opened.order.kind, lane, ttl_ms)
                 self._open[opened.seq] = opened
-                self._metrics.job_submitted(opened.order.kind, self._clock.monotonic() - opened.opened_at)
+                waited = self._clock.monotonic() - opened.opened_at
+                self._metrics.job_submitted(opened.order.kind, waited)
+                self._spans.job_submitted(opened.span, waited)
                 return self.message(opened.seq)
         return None
 
@@ -148,6 +162,11 @@ class JobDesk:
             ttl_ms=max(1, self._ttl_ms(opened)),
             payload_bytes=self._payload_bytes,
         )
+
+    def trace_of(self, seq: JobSeq) -> TraceParent:
+        """Trace context that goes with the message of an open job."""
+        opened = self._open.get(seq)
+        return NO_TRACE if opened is None else opened.span.traceparent
 
     def due(self) -> list[JobAction]:
         """Messages that are due now; also ends queued orders whose time is over."""
@@ -242,7 +261,9 @@ class JobDesk:
 
     def _tell(self, opened: OpenOrder, report: OrderReport) -> None:
         self._metrics.job_ended(opened.order.kind, report, self._clock.monotonic() - opened.opened_at)
-        opened.on_settled(report)
+        self._spans.job_ended(opened.span, report)
+        with TraceScope(opened.span.traceparent):
+            opened.on_settled(report)
 
 
 def _statuses(result: JobResult, count: int) -> tuple[ItemStatus, ...]:

@@ -13,7 +13,9 @@ from blockyard.core.block_name import BlockName
 from blockyard.core.events import BlockScope
 from blockyard.core.jobs import destination_tier
 from blockyard.core.vocabulary import IdentityDigest, ItemStatus, JobKind, JobSeq, Lane, Tier, WorkerRole
+from blockyard.runtime.spans import NO_SPAN, Span
 from blockyard.wire.worker_channel import Pack
+from blockyard_block_manager.causes import NO_CAUSE, Cause
 
 NO_SCOPE: Final = BlockScope(IdentityDigest(bytes(32)))
 """Scope of jobs that name slots only."""
@@ -47,6 +49,8 @@ class JobOrder:
     packs: tuple[Pack, ...] = ()
     free_tier: int = 0
     bad: bool = False
+    cause: Cause = NO_CAUSE
+    """What it is carried out for, in traces."""
 
     @property
     def target_tier(self) -> Tier | None:
@@ -96,3 +100,4 @@ class OpenOrder:
     on_settled: SettledCallback
     seq: JobSeq | None = None
     """Number of the job once it may have reached the worker."""
+    span: Span = NO_SPAN

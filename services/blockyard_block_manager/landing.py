@@ -12,13 +12,14 @@ from blockyard.core.block_name import BlockName
 from blockyard.core.events import BlockScope
 from blockyard.core.handles import MutableBlocks
 from blockyard.core.vocabulary import ItemStatus, Tier
+from blockyard.wire.trace_parent import TraceParent
 from blockyard_block_manager.flights import Flights
 from blockyard_block_manager.job_order import JobOrder, OrderReport
 from blockyard_block_manager.manager_metrics import DropReason, ManagerMetrics
 from blockyard_block_manager.node_tables import NodeTables
 from blockyard_block_manager.slot_freer import SlotFreer
 
-LandedCallback = Callable[[BlockScope, Sequence[BlockName]], None]
+LandedCallback = Callable[[BlockScope, Sequence[BlockName], TraceParent], None]
 
 
 class Landing:
@@ -30,8 +31,8 @@ class Landing:
         self._freer = freer
         self._flights = flights
         self._metrics = metrics
-        self.on_g2: LandedCallback = lambda scope, names: None
-        """Called with what has just been registered in G2."""
+        self.on_g2: LandedCallback = lambda scope, names, trace: None
+        """Called with what has just been registered in G2, and the trace it was brought for."""
 
     def settle(self, tier: Tier, order: JobOrder, granted: MutableBlocks, report: OrderReport, origin: Tier) -> None:
         """Take over the blocks that are OK, free the slots of the others, tell every waiter its status."""
@@ -45,7 +46,7 @@ class Landing:
             ]
             self._flights.end(tier, [name.key for name in order.names], order.scope.group, told)
             if tier is Tier.G2 and names:
-                self.on_g2(order.scope, names)
+                self.on_g2(order.scope, names, order.cause.trace)
         for slots in committed.surplus:
             self._freer.free(tier, slots)
         self._metrics.dropped(DropReason.LATE_DOOMED, committed.doomed)

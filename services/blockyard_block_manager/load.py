@@ -12,7 +12,9 @@ from blockyard.core.events import BlockScope
 from blockyard.core.onboard_plan import ItemState, LoadOutcome, OnboardPlan
 from blockyard.core.pins import PinKind, PinOwner
 from blockyard.core.vocabulary import Availability, BlockId, EngineBlockId, Generation, Guard, LoadId
+from blockyard.runtime.spans import Span
 from blockyard.tiers.index_value import Locator
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard_block_manager.engine_sessions import EngineSession
 from blockyard_block_manager.job_order import OpenOrder
 
@@ -27,7 +29,14 @@ class SharedIndex(Protocol):
         """Whether the remote tier is attached and answers."""
         ...
 
-    def find(self, scope: BlockScope, names: Sequence[BlockName], timeout_seconds: float, done: FindCallback) -> None:
+    def find(
+        self,
+        scope: BlockScope,
+        names: Sequence[BlockName],
+        timeout_seconds: float,
+        done: FindCallback,
+        trace: TraceParent = NO_TRACE,
+    ) -> None:
         """Ask where blocks lie; ``done`` gets one answer per block, later, UNKNOWN where none came in time."""
         ...
 
@@ -47,10 +56,13 @@ class Load:
     deadline: float
     stage_deadline: float
     on_finished: LoadCallback
+    span: Span
     slots: dict[int, tuple[BlockId, Generation]] = field(default_factory=dict)
     locators: dict[int, Locator] = field(default_factory=dict)
     due: set[int] = field(default_factory=set)
     """Blocks that need their next source."""
+    linked: set[TraceParent] = field(default_factory=set)
+    """Other work that its span points to."""
     last_hop: OpenOrder | None = None
     abandoned: bool = False
     finished: bool = False

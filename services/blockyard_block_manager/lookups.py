@@ -10,23 +10,31 @@ from collections.abc import Sequence
 from blockyard.core.block_name import BlockName, select
 from blockyard.core.events import BlockScope
 from blockyard.core.vocabulary import Availability
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard_block_manager.node_core import NodeCore
 from blockyard_block_manager.remote_index import RemoteIndex
 
 
 async def look_up(
-    core: NodeCore, index: RemoteIndex, scope: BlockScope, names: Sequence[BlockName], remote_seconds: float
+    core: NodeCore,
+    index: RemoteIndex,
+    scope: BlockScope,
+    names: Sequence[BlockName],
+    remote_seconds: float,
+    trace: TraceParent = NO_TRACE,
 ) -> list[Availability]:
     """Best source of each block; counts the lookup with its hits, misses and unknowns."""
-    answer = core.lookup(scope, names)
-    absent = [place for place, availability in enumerate(answer) if availability is Availability.MISS]
-    if absent and remote_seconds > 0 and core.profile.g4_enabled:
-        wanted = select(names, absent)
-        found = await index.ask(scope, wanted, remote_seconds)
-        core.index_found(
-            [name.key for name, (status, _) in zip(wanted, found, strict=True) if status is Availability.G4]
-        )
-        for place, (availability, _) in zip(absent, found, strict=True):
-            answer[place] = availability
-    core.answered(answer)
+    with core.spans.lookup(trace, len(names)) as span:
+        answer = core.lookup(scope, names)
+        absent = [place for place, availability in enumerate(answer) if availability is Availability.MISS]
+        if absent and remote_seconds > 0 and core.profile.g4_enabled:
+            wanted = select(names, absent)
+            found = await index.ask(scope, wanted, remote_seconds, span.traceparent)
+            core.index_found(
+                [name.key for name, (status, _) in zip(wanted, found, strict=True) if status is Availability.G4]
+            )
+            for place, (availability, _) in zip(absent, found, strict=True):
+                answer[place] = availability
+        core.answered(answer)
+        core.spans.looked_up(span, answer)
     return answer

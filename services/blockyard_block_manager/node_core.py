@@ -33,6 +33,7 @@ from blockyard.core.vocabulary import (
 from blockyard.tiers.index_value import Locator
 from blockyard.tiers.inventory_pages import InventoryPages
 from blockyard.wire.connector_channel import Hello
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard.wire.worker_channel import Attached, JobResult
 from blockyard_block_manager.clearing import ClearCounts, Clearing, ClearOperation
 from blockyard_block_manager.disk_writer import DiskWriter
@@ -47,6 +48,7 @@ from blockyard_block_manager.landing import Landing
 from blockyard_block_manager.leases import Leases
 from blockyard_block_manager.load import LoadCallback, SharedIndex
 from blockyard_block_manager.manager_metrics import ManagerMetrics
+from blockyard_block_manager.manager_spans import ManagerSpans
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.node_tables import LOCAL_TIERS, NodeTables
 from blockyard_block_manager.offloader import Offloader
@@ -71,15 +73,18 @@ class NodeCore:
         index: SharedIndex,
         clock: Clock,
         metrics: ManagerMetrics,
+        spans: ManagerSpans | None = None,
     ) -> None:
         """Wire everything; nothing is known until a worker attaches."""
         self.profile: Final = profile
+        self.spans: Final = spans or ManagerSpans()
         self.events: Final = EventLog(outbox, profile.instance)
         self.tables: Final = NodeTables(self.events, profile.block_tokens)
         self.desk: Final = JobDesk(
             JobTable(profile.epoch, clock, limits),
             clock,
             metrics,
+            self.spans,
             payload_bytes=profile.block_bytes,
             queue_limit=profile.queue_limit,
         )
@@ -100,7 +105,7 @@ class NodeCore:
         self.tables.on_left = self._left
         stager = Stager(profile, self.tables, self.flights, self.desk, landing, self._freer, self._packs)
         self.loads: Final = Onboarder(
-            profile, self.tables, self.flights, self.desk, stager, self._freer, index, clock, metrics
+            profile, self.tables, self.flights, self.desk, stager, self._freer, index, clock, metrics, self.spans
         )
         self.recovery: Final = Recovery(profile, self.tables, self.desk, self._freer)
         self._clearing = Clearing(self.tables, self.desk, self._freer, self._offloader, self._disk, self.recovery)
@@ -146,10 +151,12 @@ class NodeCore:
         self._metrics.sessions(len(self.sessions))
         self._end_section()
 
-    def register(self, session: EngineSession, blocks: Sequence[G1Block]) -> tuple[int, int]:
+    def register(
+        self, session: EngineSession, blocks: Sequence[G1Block], trace: TraceParent = NO_TRACE
+    ) -> tuple[int, int]:
         """Complete blocks of one scope; returns how many contents are new to the engine, and planned stores."""
         fresh = self.sessions.register(session, blocks)
-        stores = self._offloader.store(session, blocks)
+        stores = self._offloader.store(session, blocks, trace)
         self._end_section()
         return fresh, stores
 
@@ -210,9 +217,10 @@ class NodeCore:
         guards: Sequence[Guard],
         ttl_ms: int,
         on_finished: LoadCallback,
+        trace: TraceParent = NO_TRACE,
     ) -> LoadId:
         """Start a load; the request's lease passes to it. ``on_finished`` may be told before this returns."""
-        load = self.loads.open(session, scope, names, blocks, guards, ttl_ms, on_finished)
+        load = self.loads.open(session, scope, names, blocks, guards, ttl_ms, on_finished, trace)
         self.leases.release(session, request)
         self._end_section()
         return load
@@ -296,16 +304,17 @@ class NodeCore:
         """End of this life: every handle is given back; nothing is written anywhere, the headers stay the truth."""
         self.tables.grants_open = self.tables.serving = False
         self.desk.close()
+        self.loads.close()
         self.recovery.close()
         self.tables.pins.close()
         self._freer.collect()
         self._freer.close()
 
     # --- inside -------------------------------------------------------------------------------------------------------
-    def _landed_in_g2(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
+    def _landed_in_g2(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent) -> None:
         if names:
-            self._disk.store(scope, names)
-            self._packs.landed(scope, names)
+            self._disk.store(scope, names, trace)
+            self._packs.landed(scope, names, trace)
 
     def _sweep(self) -> None:
         """Offer all of G2 to the lower tiers once that is possible: to the disk, and to the store what it lacks."""

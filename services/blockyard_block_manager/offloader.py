@@ -9,10 +9,13 @@ their job has settled. Threading: owned by the event loop of the service. No awa
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from blockyard.core.events import BlockScope
 from blockyard.core.vocabulary import ContentKey, EngineBlockId, JobKind, Lane, Tier, WorkerRole
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
+from blockyard_block_manager.causes import Cause, cause_of
 from blockyard_block_manager.disk_writer import DiskWriter
 from blockyard_block_manager.engine_sessions import EngineSession
 from blockyard_block_manager.flights import Flights
@@ -23,6 +26,12 @@ from blockyard_block_manager.landing import Landing
 from blockyard_block_manager.manager_metrics import DropReason, ManagerMetrics
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.node_tables import NodeTables
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    block: G1Block
+    trace: TraceParent
 
 
 class Offloader:
@@ -46,14 +55,14 @@ class Offloader:
         self._landing = landing
         self._disk = disk
         self._metrics = metrics
-        self._backlog: dict[EngineSession, dict[EngineBlockId, G1Block]] = {}
+        self._backlog: dict[EngineSession, dict[EngineBlockId, _Wanted]] = {}
 
     @property
     def waiting(self) -> int:
         """Blocks in the backlog."""
         return sum(map(len, self._backlog.values()))
 
-    def store(self, session: EngineSession, blocks: Sequence[G1Block]) -> int:
+    def store(self, session: EngineSession, blocks: Sequence[G1Block], trace: TraceParent = NO_TRACE) -> int:
         """Plan stores of blocks of one scope; returns how many are wanted, now or when there is room."""
         if not blocks:
             return 0
@@ -66,8 +75,9 @@ class Offloader:
         ]
         waiting = self._backlog.setdefault(session, {})
         for block in wanted:
-            waiting.pop(block.block, None)  # a newer content of the same memory goes to the end
-            waiting[block.block] = block
+            earlier = waiting.pop(block.block, None)  # a newer content of the same memory goes to the end
+            same = earlier is not None and earlier.block == block
+            waiting[block.block] = _Wanted(block, earlier.trace if earlier is not None and same else trace)
         excess = max(self.waiting - self._profile.backlog_blocks, 0)
         for oldest in list(islice(waiting, excess)):
             del waiting[oldest]
@@ -101,24 +111,26 @@ class Offloader:
             return
         for session, waiting in list(self._backlog.items()):
             while waiting and session.mapping is not None and (room := self._tables.room(Tier.G2)):
-                blocks = self._next_batch(session, waiting, min(room, self._profile.max_items))
-                if blocks:
-                    self._issue(session.mapping, blocks[0].scope, blocks)
+                batch = self._next_batch(session, waiting, min(room, self._profile.max_items))
+                if batch:
+                    cause = cause_of(wanted.trace for wanted in batch)
+                    self._issue(session.mapping, batch[0].block.scope, [wanted.block for wanted in batch], cause)
             if not waiting:
                 del self._backlog[session]
 
     # --- inside -------------------------------------------------------------------------------------------------------
-    def _next_batch(self, session: EngineSession, waiting: dict[EngineBlockId, G1Block], limit: int) -> list[G1Block]:
+    def _next_batch(self, session: EngineSession, waiting: dict[EngineBlockId, _Wanted], limit: int) -> list[_Wanted]:
         """Take blocks of one scope off the head of the backlog; returns those that are still to be stored."""
-        scope = next(iter(waiting.values())).scope
-        batch: dict[ContentKey, G1Block] = {}
+        scope = next(iter(waiting.values())).block.scope
+        batch: dict[ContentKey, _Wanted] = {}
         looked_at = 0
-        for block in waiting.values():
+        for wanted in waiting.values():
+            block = wanted.block
             if block.scope != scope or len(batch) == limit:
                 break
             looked_at += 1
             if session.g1.holds(block) and not self._taken_care_of(block):
-                batch[block.name.key] = block
+                batch[block.name.key] = wanted
         for entry in list(islice(waiting, looked_at)):
             del waiting[entry]
         return list(batch.values())
@@ -127,10 +139,10 @@ class Offloader:
         key, group = [block.name.key], block.scope.group
         return self._tables.holds(Tier.G2, key, group)[0] or self._flights.under_way(Tier.G2, key, group)[0]
 
-    def _issue(self, mapping: int, scope: BlockScope, blocks: Sequence[G1Block]) -> None:
+    def _issue(self, mapping: int, scope: BlockScope, blocks: Sequence[G1Block], cause: Cause) -> None:
         names = tuple(block.name for block in blocks)
         granted = self._tables.grant(Tier.G2, len(blocks))
-        self._flights.start(Tier.G2, [name.key for name in names], scope.group, Tier.G1)
+        self._flights.start(Tier.G2, [name.key for name in names], scope.group, Tier.G1, cause.trace)
         order = JobOrder(
             role=WorkerRole.OFFLOAD_WORKER,
             kind=JobKind.G1_G2,
@@ -142,5 +154,6 @@ class Offloader:
             source=Places(tuple(block.block for block in blocks), tuple(block.guard for block in blocks)),
             target=Places(granted.ids, granted.generations),
             mapping=mapping,
+            cause=cause,
         )
         self._desk.hand_in(order, lambda report: self._landing.settle(Tier.G2, order, granted, report, Tier.G1))

@@ -34,12 +34,15 @@ from blockyard.core.vocabulary import (
     WorkerRole,
 )
 from blockyard.tiers.index_value import Locator
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
+from blockyard_block_manager.causes import Cause
 from blockyard_block_manager.engine_sessions import EngineSession
 from blockyard_block_manager.flights import Flights
 from blockyard_block_manager.job_desk import JobDesk
 from blockyard_block_manager.job_order import JobOrder, OrderReport, Places
 from blockyard_block_manager.load import Load, LoadCallback, SharedIndex
 from blockyard_block_manager.manager_metrics import ManagerMetrics
+from blockyard_block_manager.manager_spans import ManagerSpans
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.node_tables import NodeTables
 from blockyard_block_manager.slot_freer import NOT_AS_NAMED, SlotFreer
@@ -48,6 +51,7 @@ from blockyard_block_manager.stager import Stager
 _LAST_HOP_SHARE: Final = 0.2
 _LAST_HOP_SECONDS: Final = 0.25
 """Time kept back for the copy into engine memory: a fifth of the deadline, at most this much."""
+_LIFE_OVER: Final = "life_over"
 
 
 class Onboarder:
@@ -64,6 +68,7 @@ class Onboarder:
         index: SharedIndex,
         clock: Clock,
         metrics: ManagerMetrics,
+        spans: ManagerSpans,
     ) -> None:
         """Load from ``tables``, over ``stager``, with what ``index`` knows."""
         self._profile = profile
@@ -75,6 +80,7 @@ class Onboarder:
         self._index = index
         self._clock = clock
         self._metrics = metrics
+        self._spans = spans
         self._loads: dict[LoadId, Load] = {}
         self._per_session: Counter[EngineSession] = Counter()
         self._dirty: set[Load] = set()
@@ -94,6 +100,7 @@ class Onboarder:
         guards: Sequence[Guard],
         ttl_ms: int,
         on_finished: LoadCallback,
+        trace: TraceParent = NO_TRACE,
     ) -> LoadId:
         """Start a load; ``on_finished`` is told its end, perhaps before this returns.
 
@@ -123,6 +130,7 @@ class Onboarder:
             deadline=now + seconds,
             stage_deadline=now + seconds - min(seconds * _LAST_HOP_SHARE, _LAST_HOP_SECONDS),
             on_finished=on_finished,
+            span=self._spans.load_began(trace, len(names)),
         )
         self._loads[load.load] = load
         self._per_session[session] += 1
@@ -153,6 +161,11 @@ class Onboarder:
         """Whether a load of this session has not ended."""
         load = self._loads.get(load_id)
         return load is not None and load.session is session
+
+    def close(self) -> None:
+        """This life is over: nobody is answered any more."""
+        for load in self._loads.values():
+            load.span.end(_LIFE_OVER)
 
     # --- progress -----------------------------------------------------------------------------------------------------
     def flush(self) -> None:
@@ -224,8 +237,15 @@ class Onboarder:
             return False
         # Bytes that another engine is just storing count as coming from G2: that is where this load finds them.
         load.plan.staging(index, Tier.G2 if source is Tier.G1 else source)
+        self._link(load, self._flights.trace_of(Tier.G2, key, group))
         self._flights.join(Tier.G2, key, group, lambda status: self._landed(load, index, source, status))
         return True
+
+    def _link(self, load: Load, other: TraceParent) -> None:
+        """Say in the trace of a load whose blocks it waits for too."""
+        if other and other != load.span.traceparent and other not in load.linked:
+            load.linked.add(other)
+            load.span.link(other)
 
     def _landed(self, load: Load, index: int, source: Tier, status: ItemStatus) -> None:
         """A flight that this load waits for has ended; runs while the block is still pinned."""
@@ -242,12 +262,14 @@ class Onboarder:
     def _read_disk(self, load: Load, indexes: Sequence[int]) -> None:
         if indexes:
             names = select(load.names, indexes)
-            self._staged(load, indexes, self._stager.from_disk(load.scope, names, self._stage_ttl_ms(load)))
+            trace = load.span.traceparent
+            self._staged(load, indexes, self._stager.from_disk(load.scope, names, self._stage_ttl_ms(load), trace))
 
     def _read_store(self, load: Load, indexes: Sequence[int]) -> None:
         if indexes:
             wanted = [(load.names[index], load.locators[index]) for index in indexes]
-            self._staged(load, indexes, self._stager.from_store(load.scope, wanted, self._stage_ttl_ms(load)))
+            trace = load.span.traceparent
+            self._staged(load, indexes, self._stager.from_store(load.scope, wanted, self._stage_ttl_ms(load), trace))
 
     def _staged(self, load: Load, indexes: Sequence[int], room: int) -> None:
         for index in indexes[:room]:
@@ -262,7 +284,8 @@ class Onboarder:
             load.plan.seeking(index)
         timeout = max(0.0, load.stage_deadline - self._clock.monotonic())
         names = select(load.names, indexes)
-        self._index.find(load.scope, names, timeout, lambda answers: self._found(load, indexes, answers))
+        trace = load.span.traceparent
+        self._index.find(load.scope, names, timeout, lambda answers: self._found(load, indexes, answers), trace)
 
     def _found(
         self, load: Load, indexes: Sequence[int], answers: Sequence[tuple[Availability, Locator | None]]
@@ -313,6 +336,7 @@ class Onboarder:
                 tuple(load.blocks[index] for index in indexes), tuple(load.guards[index] for index in indexes)
             ),
             mapping=mapping,
+            cause=Cause(load.span.traceparent),
         )
         load.last_hop = self._desk.hand_in(order, lambda report: self._copied(load, indexes, order, report))
 
@@ -344,6 +368,7 @@ class Onboarder:
         self._unpin(load)
         outcome = load.plan.outcome()
         self._metrics.load_ended(outcome, self._clock.monotonic() - load.opened_at)
+        self._spans.load_ended(load.span, outcome)
         load.on_finished(load.load, outcome)
 
     def _unpin(self, load: Load) -> None:

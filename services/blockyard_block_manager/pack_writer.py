@@ -8,7 +8,8 @@ Threading: owned by the event loop of the service. No await.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import count
+from itertools import count, islice
+from typing import Final
 
 from blockyard.core.block_name import BlockName
 from blockyard.core.clock import Clock
@@ -17,13 +18,18 @@ from blockyard.core.events import BlockScope
 from blockyard.core.pack_plan import PackPlan, PackPlanner
 from blockyard.core.pins import PinKind, PinOwner
 from blockyard.core.vocabulary import ContentKey, GroupId, ItemStatus, JobKind, Lane, Tier, WorkerRole
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard.wire.worker_channel import Pack
+from blockyard_block_manager.causes import cause_of
 from blockyard_block_manager.job_desk import JobDesk
 from blockyard_block_manager.job_order import JobOrder, OrderReport, Places
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.node_tables import NodeTables
 from blockyard_block_manager.shared_catalogue import SharedCatalogue
 from blockyard_block_manager.slot_freer import SlotFreer
+
+_MOST_CAUSES: Final = 16_384
+"""Blocks whose traces are remembered; a put of older ones begins a trace of its own."""
 
 
 class PackWriter:
@@ -48,11 +54,14 @@ class PackWriter:
         self._planner = planner
         self._clock = clock
         self._numbers = count(1)
+        self._causes: dict[ContentKey, TraceParent] = {}
+        """What recently landed blocks were brought for; the planner keeps them for a while, and knows no traces."""
 
     # --- what others learn --------------------------------------------------------------------------------------------
-    def landed(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
+    def landed(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent = NO_TRACE) -> None:
         """Blocks are readable in G2 and their full names are known."""
         if self._profile.g4_enabled:
+            self._remember(names, trace)
             self._planner.registered(names, scope, self._clock.monotonic())
 
     def left(self, keys: Iterable[ContentKey]) -> None:
@@ -100,10 +109,17 @@ class PackWriter:
             scope=scope,
             source=Places(sources.ids, sources.generations),
             packs=tuple(self._packs(plans)),
+            cause=cause_of(self._causes.pop(name.key, NO_TRACE) for name in names),
         )
         owner = PinOwner(PinKind.JOB, f"g4-put-{next(self._numbers)}")
         self._tables.pins.add(owner, sources)
         self._desk.hand_in(order, lambda report: self._settled(plans, order, owner, report))
+
+    def _remember(self, names: Iterable[BlockName], trace: TraceParent) -> None:
+        if trace:
+            self._causes.update(dict.fromkeys((name.key for name in names), trace))
+        for oldest in list(islice(self._causes, max(len(self._causes) - _MOST_CAUSES, 0))):
+            del self._causes[oldest]
 
     def _packs(self, plans: Sequence[PackPlan]) -> Iterable[Pack]:
         first = 0

@@ -1,6 +1,7 @@
 """Slow stages of loads: jobs that bring blocks from G3 or G4 into G2. Whoever needs the block joins its flight.
 
 A stage belongs to nobody's load: a load that ends early only stops waiting, and the block still lands for the next.
+In traces it is caused by the load that asked first; loads that join it link to that one.
 Invariants: a content is on its way into G2 at most once; sources in G3 are pinned until the job has settled; a source
 that proved damaged or missing leaves tables, index and events at once.
 Threading: owned by the event loop of the service. No await.
@@ -15,7 +16,9 @@ from blockyard.core.handles import MutableBlocks
 from blockyard.core.pins import PinKind, PinOwner
 from blockyard.core.vocabulary import ItemStatus, JobKind, Lane, Tier, WorkerRole
 from blockyard.tiers.index_value import Locator
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard.wire.worker_channel import Pack
+from blockyard_block_manager.causes import Cause
 from blockyard_block_manager.flights import Flights
 from blockyard_block_manager.job_desk import JobDesk
 from blockyard_block_manager.job_order import JobOrder, OrderReport, Places
@@ -51,26 +54,34 @@ class Stager:
         self._packs = packs
         self._numbers = count(1)
 
-    def from_disk(self, scope: BlockScope, names: Sequence[BlockName], ttl_ms: int) -> int:
+    def from_disk(
+        self, scope: BlockScope, names: Sequence[BlockName], ttl_ms: int, trace: TraceParent = NO_TRACE
+    ) -> int:
         """Bring blocks that G3 holds into G2; returns for how many, from the start, there was room."""
         taken = names[: self._tables.room(Tier.G2)]
         for start in range(0, len(taken), self._profile.max_items):
-            self._issue_disk(scope, tuple(taken[start : start + self._profile.max_items]), ttl_ms)
+            self._issue_disk(scope, tuple(taken[start : start + self._profile.max_items]), ttl_ms, trace)
         return len(taken)
 
-    def from_store(self, scope: BlockScope, wanted: Sequence[tuple[BlockName, Locator]], ttl_ms: int) -> int:
+    def from_store(
+        self,
+        scope: BlockScope,
+        wanted: Sequence[tuple[BlockName, Locator]],
+        ttl_ms: int,
+        trace: TraceParent = NO_TRACE,
+    ) -> int:
         """Bring blocks of the shared store into G2; returns for how many, from the start, there was room."""
         taken = wanted[: self._tables.room(Tier.G2)]
         for start in range(0, len(taken), self._profile.max_items):
-            self._issue_store(scope, taken[start : start + self._profile.max_items], ttl_ms)
+            self._issue_store(scope, taken[start : start + self._profile.max_items], ttl_ms, trace)
         return len(taken)
 
     # --- inside -------------------------------------------------------------------------------------------------------
-    def _issue_disk(self, scope: BlockScope, names: tuple[BlockName, ...], ttl_ms: int) -> None:
+    def _issue_disk(self, scope: BlockScope, names: tuple[BlockName, ...], ttl_ms: int, trace: TraceParent) -> None:
         sources = self._tables.pool(Tier.G3).pin_all([name.key for name in names], scope.group)
         owner = PinOwner(PinKind.JOB, f"stage-{next(self._numbers)}")
         self._tables.pins.add(owner, sources)
-        granted = self._start(scope, names, Tier.G3)
+        granted = self._start(scope, names, Tier.G3, trace)
         order = JobOrder(
             role=WorkerRole.OFFLOAD_WORKER,
             kind=JobKind.G3_G2,
@@ -81,6 +92,7 @@ class Stager:
             scope=scope,
             source=Places(sources.ids, sources.generations),
             target=Places(granted.ids, granted.generations),
+            cause=Cause(trace),
         )
         self._desk.hand_in(order, lambda report: self._disk_settled(order, granted, owner, report))
 
@@ -89,9 +101,11 @@ class Stager:
         self._landing.settle(Tier.G2, order, granted, report, Tier.G3)
         self._tables.pins.release(owner)
 
-    def _issue_store(self, scope: BlockScope, wanted: Sequence[tuple[BlockName, Locator]], ttl_ms: int) -> None:
+    def _issue_store(
+        self, scope: BlockScope, wanted: Sequence[tuple[BlockName, Locator]], ttl_ms: int, trace: TraceParent
+    ) -> None:
         names = tuple(name for name, _ in wanted)
-        granted = self._start(scope, names, Tier.G4)
+        granted = self._start(scope, names, Tier.G4, trace)
         order = JobOrder(
             role=WorkerRole.REMOTE_TIER,
             kind=JobKind.G4_GET,
@@ -103,6 +117,7 @@ class Stager:
             source=Places(tuple(locator.index for _, locator in wanted)),
             target=Places(granted.ids, granted.generations),
             packs=tuple(_packs(wanted)),
+            cause=Cause(trace),
         )
         self._desk.hand_in(order, lambda report: self._store_settled(order, granted, report))
 
@@ -113,9 +128,9 @@ class Stager:
         self._packs.gone(gone, order.scope.group)
         self._landing.settle(Tier.G2, order, granted, report, Tier.G4)
 
-    def _start(self, scope: BlockScope, names: Sequence[BlockName], source: Tier) -> MutableBlocks:
+    def _start(self, scope: BlockScope, names: Sequence[BlockName], source: Tier, trace: TraceParent) -> MutableBlocks:
         granted = self._tables.grant(Tier.G2, len(names))
-        self._flights.start(Tier.G2, [name.key for name in names], scope.group, source)
+        self._flights.start(Tier.G2, [name.key for name in names], scope.group, source, trace)
         return granted
 
 

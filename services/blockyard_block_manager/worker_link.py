@@ -29,12 +29,14 @@ from blockyard.core.job_table import JobAction, JobVerb
 from blockyard.core.jobs import JobPhase, Refusal
 from blockyard.core.vocabulary import JobSeq, Tier, WorkerRole
 from blockyard.runtime.backoff import Backoff
+from blockyard.runtime.current_trace import begin_work
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.rpc.client import RpcClient
 from blockyard.runtime.rpc.frame_buffer import close_descriptors
 from blockyard.tiers.inventory_pages import InventoryPages
 from blockyard.wire import worker_channel as channel
 from blockyard.wire.codec import PROTOCOL_VERSION
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard_block_manager.arena_keeper import ArenaKeeper
 from blockyard_block_manager.decisions import deciding
 from blockyard_block_manager.inventory_match import Listing
@@ -107,14 +109,15 @@ class WorkerLink:
             await asyncio.sleep(backoff.next_seconds())
 
     # --- calls of others ----------------------------------------------------------------------------------------------
-    async def find(self, request: channel.Find, timeout_seconds: float) -> channel.Found:
+    async def find(self, request: channel.Find, timeout_seconds: float, trace: TraceParent) -> channel.Found:
         """Ask the shared index of the remote tier.
 
         Raises:
             UnavailableError: it is away, or did not answer in time.
             BlockyardError: its typed error.
         """
-        return _expect(await self._open_rpc().call(request, timeout_seconds=timeout_seconds), channel.Found)
+        reply = await self._open_rpc().call(request, timeout_seconds=timeout_seconds, trace=trace)
+        return _expect(reply, channel.Found)
 
     async def map_engine(self, request: channel.MapEngine, fds: tuple[int, int]) -> None:
         """Map an engine's memory at the offload-worker; raises like ``find``."""
@@ -276,13 +279,18 @@ class WorkerLink:
 
     def _submit(self, rpc: Rpc, job: channel.Job) -> None:
         table = self._core.desk.table
-        table.sent(JobSeq(job.seq))
-        self._spawn(self._ask(rpc, channel.Submit(job=job, settled_below=table.settled_below), JobSeq(job.seq)))
+        seq = JobSeq(job.seq)
+        table.sent(seq)
+        submit = channel.Submit(job=job, settled_below=table.settled_below)
+        self._spawn(self._ask(rpc, submit, seq, self._core.desk.trace_of(seq)))
 
-    async def _ask(self, rpc: Rpc, request: channel.Request, seq: JobSeq | None = None) -> None:
+    async def _ask(
+        self, rpc: Rpc, request: channel.Request, seq: JobSeq | None = None, trace: TraceParent = NO_TRACE
+    ) -> None:
         """One call; without an answer the job table makes it due again."""
+        begin_work(trace)
         try:
-            reply = await rpc.call(request, timeout_seconds=CALL_SECONDS)
+            reply = await rpc.call(request, timeout_seconds=CALL_SECONDS, trace=trace)
         except PeerClosedError:
             return
         except BlockyardError as error:

@@ -213,7 +213,7 @@ def _metric_users() -> dict[str, list[str]]:
             for attribute in _metrics_in(path):
                 if service not in users.setdefault(attribute, []):
                     users[attribute].append(service)
-    for file in ("http.py", "supervisor.py"):
+    for file in ("http.py", "supervisor.py", "tracing.py"):
         users.update((attribute, ["all"]) for attribute in _metrics_in(ROOT / "shared/blockyard/runtime" / file))
     return users
 

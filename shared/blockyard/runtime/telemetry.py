@@ -160,6 +160,10 @@ class Metrics:
         self.event_loop_lag_seconds = self._histogram(
             "event_loop_lag_seconds", "How late the event loop came to a timer.", _LAG_BUCKETS
         )
+        self.spans = self._counter("spans", "Recorded spans of traces that ended.")
+        self.spans_dropped = self._counter(
+            "spans_dropped", "Recorded spans that were not delivered to the receiver of traces.", "reason"
+        )
         self.unhandled_errors = self._counter("unhandled_errors", "Errors that nobody expected.", "place")
         self.epoch = self._gauge("epoch", "Number of this life of the process.")
         self.memory_limit = self._gauge(

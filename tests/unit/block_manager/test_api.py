@@ -25,6 +25,7 @@ from blockyard.core.states import RowState
 from blockyard.core.vocabulary import Availability, Tier
 from blockyard.testing.blocks import chain
 from blockyard.wire.events import InstanceRecord
+from blockyard.wire.trace_parent import TraceParent
 from blockyard.wire.worker_channel import Find, Found
 from blockyard_block_manager.api.application import make_application
 from blockyard_block_manager.api.limits import MAX_BODY_BYTES, BodyLimit
@@ -44,7 +45,7 @@ class Link:
     answering: bool = True
     asked: list[Find] = field(default_factory=list)
 
-    async def find(self, request: Find, timeout_seconds: float) -> Found:
+    async def find(self, request: Find, timeout_seconds: float, trace: TraceParent) -> Found:
         self.asked.append(request)
         count = len(request.keys) // 16
         locator = bytes(16) + bytes([0, 1, 0, 0]) + (4_352).to_bytes(4, "little") + bytes(8)

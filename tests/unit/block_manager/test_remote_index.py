@@ -13,6 +13,7 @@ from blockyard.core.vocabulary import Availability, IdentityDigest
 from blockyard.testing.blocks import chain
 from blockyard.testing.clock import FakeClock
 from blockyard.testing.rpc_peer import until
+from blockyard.wire.trace_parent import TraceParent
 from blockyard.wire.worker_channel import Find, Found
 from blockyard_block_manager.remote_index import RemoteIndex
 
@@ -29,7 +30,7 @@ class Link:
     asked: list[float] = field(default_factory=list)
     goes_on: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def find(self, request: Find, timeout_seconds: float) -> Found:
+    async def find(self, request: Find, timeout_seconds: float, trace: TraceParent) -> Found:
         self.asked.append(timeout_seconds)
         try:
             async with asyncio.timeout(timeout_seconds):

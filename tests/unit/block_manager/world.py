@@ -37,15 +37,18 @@ from blockyard.testing.clock import FakeClock
 from blockyard.testing.event_fold import EventFold, HeldBlock
 from blockyard.testing.fake_slots import FakeEngineMemory, FakeStore, FakeTier
 from blockyard.testing.fake_worker import FakeWorker
+from blockyard.testing.recording_tracer import RecordingTracer
 from blockyard.tiers.header import HeaderState
 from blockyard.wire import worker_channel as channel
 from blockyard.wire.connector_channel import Hello
 from blockyard.wire.event_codec import decode_event, encode_event
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard_block_manager.clearing import ClearCounts
 from blockyard_block_manager.engine_sessions import EngineSession
 from blockyard_block_manager.g1_set import G1Block
 from blockyard_block_manager.load import FindCallback
 from blockyard_block_manager.manager_metrics import ManagerMetrics
+from blockyard_block_manager.manager_spans import ManagerSpans
 from blockyard_block_manager.node_core import NodeCore
 from blockyard_block_manager.node_profile import NodeProfile
 
@@ -74,7 +77,14 @@ class FakeIndex:
     def usable(self) -> bool:
         return RT in self.world.connected
 
-    def find(self, scope: BlockScope, names: Sequence[BlockName], timeout_seconds: float, done: FindCallback) -> None:
+    def find(
+        self,
+        scope: BlockScope,
+        names: Sequence[BlockName],
+        timeout_seconds: float,
+        done: FindCallback,
+        trace: TraceParent = NO_TRACE,
+    ) -> None:
         self.questions.append(Question(tuple(names), done))
 
     def answer(self) -> None:
@@ -135,6 +145,8 @@ class World:
         self.memories: dict[int, FakeEngineMemory] = {}
         self.engines: dict[str, Engine] = {}
         self.outcomes: dict[LoadId, LoadOutcome] = {}
+        self.sent_traces: dict[int, TraceParent] = {}
+        """Trace context that went with each job, by number."""
         self.connected: set[WorkerRole] = set()
         self.between_steps: Callable[[], None] = lambda: None
         """Called between the steps of a comparison with an inventory."""
@@ -170,6 +182,7 @@ class World:
         self.connected.clear()
         self.engines.clear()
         self.outcomes.clear()
+        self.sent_traces.clear()
         plain = NodeProfile(
             instance=NodeName("node"),
             epoch=Epoch(self.epochs),
@@ -181,7 +194,9 @@ class World:
         self.index = FakeIndex(self)
         self.metrics = Metrics("test")
         self.outbox = Outbox("node", profile.epoch, 1 << 24, encode_event)
-        self.core = NodeCore(profile, JobLimits(), self.outbox, self.index, self.clock, ManagerMetrics(self.metrics))
+        self.tracer = RecordingTracer()
+        metrics, spans = ManagerMetrics(self.metrics), ManagerSpans(self.tracer)
+        self.core = NodeCore(profile, JobLimits(), self.outbox, self.index, self.clock, metrics, spans)
         self.fold = EventFold()
         return self.core
 
@@ -189,6 +204,7 @@ class World:
         """The present life of the block-manager ends, whatever is under way."""
         if hasattr(self, "core"):
             self.core.close()
+            assert self.tracer.open == [], "every span ends"
 
     def attach(self, *roles: WorkerRole) -> None:
         """Connect workers; their inventory is asked for by ``settle`` or ``list_inventory``."""
@@ -256,6 +272,7 @@ class World:
     def _submit(self, role: WorkerRole, job: channel.Job) -> None:
         table = self.core.desk.table
         table.sent(JobSeq(job.seq))
+        self.sent_traces[job.seq] = self.core.desk.trace_of(JobSeq(job.seq))
         reply = self.workers[role].submit(channel.Submit(job=job, settled_below=table.settled_below))
         table.heard(role)
         if isinstance(reply, channel.Accepted):
