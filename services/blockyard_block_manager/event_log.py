@@ -23,7 +23,7 @@ from blockyard.core.events import (
     StoredEvent,
 )
 from blockyard.core.outbox import Outbox
-from blockyard.core.vocabulary import ContentKey, GroupId, IdentityDigest, Tier
+from blockyard.core.vocabulary import ContentKey, EventSeq, GroupId, IdentityDigest, Tier
 
 SHARED_OWNER: Final = EventOwner(OwnerKind.SHARED, "g4")
 
@@ -35,8 +35,8 @@ class EventLog:
         """Announce as ``node`` into ``outbox``."""
         self.outbox: Final = outbox
         self.node: Final = EventOwner(OwnerKind.NODE, node)
-        self.on_append: Callable[[], None] = lambda: None
-        """Called after each append, to wake the publisher."""
+        self.on_append: Callable[[EventSeq], None] = lambda seq: None
+        """Called after each append with the number of the event, to wake the publisher."""
 
     def owner_of(self, tier: Tier) -> EventOwner:
         """Holder of blocks in a tier below G1."""
@@ -69,8 +69,7 @@ class EventLog:
         self._append(ClearedEvent(owner, tier))
 
     def _append(self, event: KvEvent) -> None:
-        self.outbox.append(event)
-        self.on_append()
+        self.on_append(self.outbox.append(event))
 
 
 def _columns(names: Sequence[BlockName]) -> BlockColumns:

@@ -16,11 +16,14 @@ from blockyard.core.outbox import Outbox, OutboxBatch
 from blockyard.core.vocabulary import EventSeq
 from blockyard.runtime.backoff import Backoff
 from blockyard.runtime.bus_values import BusState, OutgoingMessage, PublishOutcome, StreamSpec
+from blockyard.runtime.current_trace import current_trace
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.telemetry import Metrics, Operation, Server
 from blockyard.wire.event_codec import message_id
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 
 WINDOW_MESSAGES: Final = 512
+_MOST_CAUSES: Final = 8_192
 _log: Final = get_logger(__name__)
 
 
@@ -52,13 +55,19 @@ class EventPublisher:
         self._metrics = metrics
         self._cursor = EventSeq(0)
         self._counted = 0
+        self._causes: dict[EventSeq, TraceParent] = {}
+        """For which trace the events that wait came to be; those of none are not listed."""
         self._wake = asyncio.Event()
         self._back = asyncio.Event()
         self._retry = Backoff(0.1, 2.0)
         bus.listen(self._bus_changed)
 
-    def wake(self) -> None:
-        """An event was appended."""
+    def appended(self, seq: EventSeq) -> None:
+        """An event was appended, in work for the current trace."""
+        if trace := current_trace():
+            self._causes[seq] = trace
+            if len(self._causes) > _MOST_CAUSES:
+                del self._causes[next(iter(self._causes))]
         self._wake.set()
 
     async def run(self) -> None:
@@ -82,6 +91,7 @@ class EventPublisher:
                 subject=self._subject,
                 message_id=message_id(self._outbox.instance, self._outbox.epoch, message.seq),
                 data=message.payload,
+                trace=self._causes.get(message.seq, NO_TRACE),
             )
             for message in batch.messages
         ]
@@ -89,6 +99,8 @@ class EventPublisher:
         if outcome.acked:
             self._cursor = batch.messages[outcome.acked - 1].seq
             self._outbox.mark_published(self._cursor)
+            for message in batch.messages[: outcome.acked]:
+                self._causes.pop(message.seq, None)
             self._metrics.events_published.inc(outcome.acked)
             self._retry.reset()
         if outcome.failure is not None:
@@ -96,6 +108,7 @@ class EventPublisher:
         if isinstance(outcome.failure, FrameTooLargeError):
             # It can never be published: leave a hole, which consumers recover from like from any other.
             self._cursor = batch.messages[outcome.acked].seq
+            self._causes.pop(self._cursor, None)
             _log.error("an event is too large for the bus", seq=self._cursor, reason=str(outcome.failure))
             return True
         return outcome.failure is None

@@ -20,7 +20,7 @@ import msgspec
 from blockyard.core.errors import FencedError
 from blockyard.core.job_table import JobLimits
 from blockyard.core.outbox import Outbox
-from blockyard.core.vocabulary import WorkerRole
+from blockyard.core.vocabulary import EventSeq, WorkerRole
 from blockyard.runtime.bus import Bus
 from blockyard.runtime.bus_values import StreamSpec
 from blockyard.runtime.lease import InstanceLease, list_instances
@@ -38,12 +38,14 @@ from blockyard_block_manager.connector_server import ConnectorServer
 from blockyard_block_manager.decisions import deciding
 from blockyard_block_manager.event_publisher import EventPublisher
 from blockyard_block_manager.manager_metrics import ManagerMetrics
+from blockyard_block_manager.manager_spans import ManagerSpans
 from blockyard_block_manager.node_core import NodeCore
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.readiness import Readiness
 from blockyard_block_manager.recovery import WorkerPhase
 from blockyard_block_manager.remote_index import RemoteIndex
 from blockyard_block_manager.section_waiters import SectionWaiters
+from blockyard_block_manager.traced_bus import TracedBus
 from blockyard_block_manager.worker_link import WorkerLink
 
 OUTBOX_BYTES: Final = 64 << 20
@@ -73,8 +75,9 @@ def make_node(context: ServiceContext) -> Node:
         unsettled_limit=settings.jobs.queue_limit,
     )
     outbox = Outbox(profile.instance, epoch, OUTBOX_BYTES, encode_event)
-    index = RemoteIndex(context.clock)
-    core = NodeCore(profile, limits, outbox, index, context.clock, ManagerMetrics(context.metrics))
+    spans = ManagerSpans(context.tracer)
+    index = RemoteIndex(context.clock, spans)
+    core = NodeCore(profile, limits, outbox, index, context.clock, ManagerMetrics(context.metrics), spans)
     return Node(core=core, index=index, waiters=SectionWaiters())
 
 
@@ -180,11 +183,12 @@ def _publisher(context: ServiceContext, core: NodeCore, bus: Bus) -> EventPublis
     node, nats = context.settings.node, context.settings.nats
     stream = StreamSpec(name=EVENT_STREAM, subjects=(EVENT_SUBJECTS,), max_bytes=int(nats.stream_max_bytes))
     subject = events_of(node.namespace, node.name)
-    publisher = EventPublisher(core.events.outbox, bus, stream, subject, context.metrics)
+    traced = TracedBus(bus, context.tracer)
+    publisher = EventPublisher(core.events.outbox, traced, stream, subject, context.metrics)
 
-    def appended() -> None:
+    def appended(seq: EventSeq) -> None:
         context.metrics.events_appended.inc()
-        publisher.wake()
+        publisher.appended(seq)
 
     core.events.on_append = appended
     return publisher

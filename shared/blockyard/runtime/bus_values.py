@@ -5,9 +5,16 @@ Threading: frozen values.
 
 from dataclasses import dataclass
 from enum import StrEnum, unique
+from typing import Final
 from urllib.parse import urlsplit
 
 from blockyard.core.errors import BlockyardError
+from blockyard.wire.trace_parent import NO_TRACE, TRACE_HEADER, TraceParent
+
+_HEADER_MESSAGE_ID: Final = "Nats-Msg-Id"
+_HEADER_BYTES: Final = 64
+"""At least what the headers of a publication take beside the id."""
+_HEADER_MARKS: Final = len(": \r\n")
 
 
 @unique
@@ -46,6 +53,20 @@ class OutgoingMessage:
     subject: str
     message_id: str
     data: bytes
+    trace: TraceParent = NO_TRACE
+    """Trace context of the message; travels in a header."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers to publish it with."""
+        identified = {_HEADER_MESSAGE_ID: self.message_id}
+        return identified | {TRACE_HEADER: self.trace} if self.trace else identified
+
+    @property
+    def sent_bytes(self) -> int:
+        """At least what it takes on the wire, headers included."""
+        trace = len(TRACE_HEADER) + len(self.trace) + _HEADER_MARKS if self.trace else 0
+        return len(self.data) + len(self.message_id) + _HEADER_BYTES + trace
 
 
 @dataclass(frozen=True, slots=True)

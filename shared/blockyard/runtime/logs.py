@@ -1,6 +1,7 @@
 """Log lines of a service: structured, to standard error, for people or as JSON.
 
-Own code asks ``get_logger``; what libraries write through the standard module passes the same chain. Invariants: a
+Own code asks ``get_logger``; what libraries write through the standard module passes the same chain. A line written in
+work for a trace names it as ``trace_id``. Invariants: a
 field whose name promises a secret or request content is masked before it is rendered; long sequences and bytes are
 shortened, so no payload and no token list reaches a log.
 Threading: set up once at start; loggers may be used from any thread.
@@ -13,14 +14,16 @@ from typing import IO, Any, Final
 
 import structlog
 
+from blockyard.runtime.current_trace import current_trace
 from blockyard.runtime.settings import LogSection
+from blockyard.wire.trace_parent import trace_id_of
 
 HIDDEN_FIELDS: Final = frozenset(
     {"access_key", "secret_key", "password", "secret", "token", "tokens", "token_ids", "authorization", "prompt"}
 )
 _SHOWN_ITEMS: Final = 16
 _SHOWN_BYTES: Final = 8
-_QUIET_LIBRARIES: Final = ("uvicorn.error", "uvicorn.access", "botocore", "aiobotocore", "nats")
+_QUIET_LIBRARIES: Final = ("uvicorn.error", "uvicorn.access", "botocore", "aiobotocore", "nats", "urllib3")
 
 
 def configure_logs(section: LogSection, service: str, stream: IO[str] | None = None) -> None:
@@ -31,6 +34,7 @@ def configure_logs(section: LogSection, service: str, stream: IO[str] | None = N
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _Naming(service),
+        _add_trace,
         structlog.stdlib.ExtraAdder(),
         _mask,
     ]
@@ -77,6 +81,12 @@ class _Naming:
     def __call__(self, _: object, __: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
         event["service"] = self._service
         return event
+
+
+def _add_trace(_: object, __: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    if trace := current_trace():
+        event["trace_id"] = trace_id_of(trace)
+    return event
 
 
 def _mask(_: object, __: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:

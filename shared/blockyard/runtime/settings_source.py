@@ -2,8 +2,8 @@
 
 ``BLOCKYARD_G3__CAPACITY=64GiB`` in the environment (in upper or lower case), or ``g3: {capacity: 64GiB}`` in the file
 named by ``BLOCKYARD_CONFIG``. Unknown keys are refused, the nearest known one named. What client libraries would read
-by themselves (accounts of a cloud, proxies) is taken away from them by ``shield_environment``: a setting comes from
-here or does not exist.
+by themselves (accounts of a cloud, proxies, options of traces) is taken away from them by ``shield_environment``: a
+setting comes from here or does not exist.
 Threading: none; used at start. Nothing else in the project reads the environment, but ``health_check``: one variable.
 """
 
@@ -21,7 +21,7 @@ from blockyard.runtime.setting_variables import ENV_CONFIG, ENV_PREFIX, ENV_SEPA
 from blockyard.runtime.settings import NodeSettings
 from blockyard.runtime.settings_file import read_file
 
-_FOREIGN_PREFIX: Final = "AWS_"
+_FOREIGN_PREFIXES: Final = ("AWS_", "OTEL_")
 _FOREIGN_NAMES: Final = ("http_proxy", "https_proxy", "all_proxy")
 
 
@@ -65,13 +65,13 @@ def environment_of(settings: NodeSettings) -> dict[str, str]:
 
 
 def shield_environment(environ: MutableMapping[str, str] | None = None) -> None:
-    """Take away what client libraries would read beside the settings: cloud accounts and options, proxies.
+    """Take away what client libraries would read beside the settings: options of clouds and traces, proxies.
 
     Args:
         environ: environment to change; the process's own by default.
     """
     env = os.environ if environ is None else environ
-    for name in [name for name in env if name.startswith(_FOREIGN_PREFIX) or name.lower() in _FOREIGN_NAMES]:
+    for name in [name for name in env if name.startswith(_FOREIGN_PREFIXES) or name.lower() in _FOREIGN_NAMES]:
         del env[name]
 
 

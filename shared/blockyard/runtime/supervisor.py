@@ -20,6 +20,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from typing import Any, Final
@@ -36,6 +37,7 @@ from blockyard.runtime.process_life import ProcessLife
 from blockyard.runtime.rpc.unix_socket import check_path
 from blockyard.runtime.settings import NodeSettings
 from blockyard.runtime.settings_source import load_settings, shield_environment
+from blockyard.runtime.spans import NO_TRACER, Tracer
 from blockyard.runtime.task_end import end_tasks
 from blockyard.runtime.telemetry import Metrics
 
@@ -66,6 +68,7 @@ class ServiceContext:
     clock: Clock
     health: Health
     metrics: Metrics
+    tracer: Tracer
     stop: asyncio.Event
     """Set when the service shall end."""
     _group: asyncio.TaskGroup
@@ -163,28 +166,31 @@ async def _supervise(
 ) -> int:
     metrics = _metrics_of(name, life)
     try:
-        async with asyncio.TaskGroup() as group:
-            context = ServiceContext(
-                settings=settings,
-                service=name,
-                node=node,
-                folder=node.service(name),
-                life=life,
-                clock=clock,
-                health=Health(),
-                metrics=metrics,
-                stop=asyncio.Event(),
-                _group=group,
-            )
-            _log.info("starting", epoch=life.epoch, folder=str(context.folder.path))
-            context.start(measure_loop_lag(metrics.event_loop_lag_seconds, clock), "loop-lag")
-            work = group.create_task(_run(main, context), name="main")
-            try:
-                await _Watch(context, work).wait()
-            finally:
-                # The group alone would ask each of them once, and wait for ever for one that missed it.
-                await end_tasks(work)
-                await context.end_background()
+        # Outside of the group: what its tasks end with has spans, too.
+        with _tracing(settings, name, life, metrics) as tracer:
+            async with asyncio.TaskGroup() as group:
+                context = ServiceContext(
+                    settings=settings,
+                    service=name,
+                    node=node,
+                    folder=node.service(name),
+                    life=life,
+                    clock=clock,
+                    health=Health(),
+                    metrics=metrics,
+                    tracer=tracer,
+                    stop=asyncio.Event(),
+                    _group=group,
+                )
+                _log.info("starting", epoch=life.epoch, folder=str(context.folder.path))
+                context.start(measure_loop_lag(metrics.event_loop_lag_seconds, clock), "loop-lag")
+                work = group.create_task(_run(main, context), name="main")
+                try:
+                    await _Watch(context, work).wait()
+                finally:
+                    # The group alone would ask each of them once, and wait for ever for one that missed it.
+                    await end_tasks(work)
+                    await context.end_background()
     except ExceptionGroup as errors:
         cause = _first(errors)
         if isinstance(cause, StartupError | FencedError):
@@ -195,6 +201,17 @@ async def _supervise(
         return EXIT_CRASHED
     _log.info("stopped")
     return EXIT_STOPPED
+
+
+def _tracing(
+    settings: NodeSettings, name: ServiceName, life: ProcessLife, metrics: Metrics
+) -> AbstractContextManager[Tracer]:
+    if not settings.tracing.endpoint_url:
+        return nullcontext(NO_TRACER)
+    # Not at the top: the library reads the environment when it is imported, and takes memory that only traces need.
+    from blockyard.runtime.tracing import open_tracer
+
+    return open_tracer(settings, name, life.epoch, metrics)
 
 
 def _metrics_of(name: ServiceName, life: ProcessLife) -> Metrics:

@@ -2,13 +2,13 @@
 
 ::
 
-    span ends ──► queue, bounded ──batch, at least every second──► receiver      full, not delivered: dropped and counted
+    span ends ──► queue, bounded ──batch, at least every second──► receiver     full, not delivered: dropped and counted
 
 A receiver that is away, refuses or hangs costs spans, never anybody's time: ending a span only enters a queue, one
 thread of its own delivers, and the end of the process waits ``CLOSE_SECONDS`` for what is left. That it does not
 take spans is logged once, and once when it does again.
 Invariants: a trace is recorded or not by the decision of whoever began it; while the process lives, every recorded span
-that ended is delivered or counted as dropped. Import this only after ``shield_environment``: the SDK reads variables too.
+that ended is delivered or counted as dropped. Import this only after ``shield_environment``: the SDK reads it too.
 Threading: spans are made on any thread; delivery has one.
 """
 

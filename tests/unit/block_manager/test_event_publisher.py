@@ -53,8 +53,7 @@ class Setting:
 
     def append(self, count: int) -> None:
         for _ in range(count):
-            self.outbox.append(ClearedEvent())
-        self.publisher.wake()
+            self.publisher.appended(self.outbox.append(ClearedEvent()))
 
     async def published(self, seq: int) -> list[int]:
         async with asyncio.timeout(WAIT_SECONDS):

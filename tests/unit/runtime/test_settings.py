@@ -266,6 +266,7 @@ def test_an_address_with_a_password_is_refused_without_showing_it(name: str, val
 
 def test_what_libraries_would_read_by_themselves_is_taken_away() -> None:
     environ = {"AWS_SESSION_TOKEN": "t", "http_proxy": "p", "HTTPS_PROXY": "p", "all_proxy": "p", "PATH": "/bin"}
+    environ |= {"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_HEADERS": "authorization=t"}
     shield_environment(environ)
     assert environ == {"PATH": "/bin"}
 
