@@ -22,7 +22,7 @@ _CONSTANT: Final = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 _METRIC: Final = re.compile(r"blockyard_\w+")
 _CALL: Final = re.compile(r"([\w.]+)\(.*\)")
 _SOURCES: Final = ("shared", "services", "tests")
-FOREIGN: Final = frozenset({"KV_EVENTS", "BLOCKYARD_CONFIG", "http.json", "channel.sock", "nats.js", "pyproject.toml"})
+FOREIGN: Final = frozenset({"KV_EVENTS", "BLOCKYARD_CONFIG", "http.json", "channel.sock", "nats.js", "blockyard.yaml"})
 """Names of files that are made at run time, of servers and of variables that are no settings."""
 _SHORT_ROOTS: Final = ("block_manager", "offload_worker", "remote_tier")
 
@@ -112,7 +112,7 @@ def _known(span: str, names: Names) -> bool:
     if span.startswith("BLOCKYARD_") and "<" not in span:
         return span in {environment_name(key) for key in setting_keys()}
     if _DOTTED.fullmatch(span):
-        return names.knows_dotted(span)
+        return names.knows_dotted(span) or file_of(span) is not None
     if _CLASS.fullmatch(span):
         return span in names.classes
     return not _CONSTANT.fullmatch(span) or span in names.constants

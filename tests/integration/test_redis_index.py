@@ -85,6 +85,18 @@ async def test_nonsense_in_an_entry_is_no_entry(index: RedisIndex, server: Valke
     assert (await index.find(IDENTITY, [content_key(1), content_key(2)])).locators == (None, None)
 
 
+async def test_a_full_server_takes_no_entries_and_still_answers(index: RedisIndex, server: ValkeyServer) -> None:
+    await index.set_locators(IDENTITY, [(content_key(1), locator(1))])
+    await raw(server.url, b"CONFIG", b"SET", b"maxmemory", b"1")
+    try:
+        with pytest.raises(UnavailableError, match="maxmemory"):
+            await index.set_locators(IDENTITY, [(content_key(2), locator(2))])
+        assert (await index.find(IDENTITY, [content_key(1), content_key(2)])).locators == (locator(1), None)
+    finally:
+        await raw(server.url, b"CONFIG", b"SET", b"maxmemory", b"0")
+    await index.set_locators(IDENTITY, [(content_key(2), locator(2))])
+
+
 async def test_a_state_of_another_version_is_left_alone(index: RedisIndex, server: ValkeyServer) -> None:
     await raw(server.url, b"SET", b"{0}meta", b"\x07whatever")
     assert (await index.meta()).state is IndexState.FOREIGN
