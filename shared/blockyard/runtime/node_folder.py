@@ -3,7 +3,7 @@
 ::
 
     <node folder>/id                    32 hex digits; names this folder to other nodes, in leases and slab files
-    <node folder>/<service>/lock        held for life by the running process, which writes its pid into it
+    <node folder>/<service>/lock        held for life by the running process, which writes its pid and host into it
                             epoch       number of the last life
                             http.json   {"url": ...} while the service answers HTTP
                             channel.sock

@@ -2,13 +2,16 @@
 
 Invariants: at most one process holds the lock of a service folder; the lock ends with the process, whatever ends it
 (the descriptor is closed on exec, so no child keeps it). Epochs of one folder only rise, over restarts and clock steps;
-an epoch is durable before anybody hears of it. After a lost folder the wall clock carries it on.
+an epoch is durable before anybody hears of it. After a lost folder the wall clock carries it on. Nothing is decided by
+a process id: the services of a node may run in containers of their own, each with number 1.
 Threading: short blocking file calls, used at start and stop.
 """
 
 import fcntl
 import os
+import socket
 import time
+from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Final, Self
 
@@ -18,6 +21,7 @@ from blockyard.core.vocabulary import Epoch
 from blockyard.runtime.node_folder import ServiceFolder, replace_file, unusable
 
 MAX_EPOCH: Final = 2**63 - 1
+_MOST_HOLDER_BYTES: Final = 512
 _PROBE_ATTEMPTS: Final = 5
 _PROBE_PAUSE_SECONDS: Final = 0.02
 
@@ -49,7 +53,7 @@ class ProcessLife:
         try:
             _take(lock, folder)
             os.ftruncate(lock.fileno(), 0)
-            os.pwrite(lock.fileno(), str(os.getpid()).encode(), 0)
+            os.pwrite(lock.fileno(), f"{os.getpid()} {socket.gethostname()}".encode(), 0)
             return cls(lock, _next_epoch(folder, clock.wall_ms()))
         except OSError as error:
             lock.close()
@@ -78,11 +82,18 @@ class ProcessLife:
         self.release()
 
 
-def holder_of(folder: ServiceFolder) -> int | None:
-    """Pid of the process that holds the lock of a service; None where none does (then its last life has ended).
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """Who holds a lock, as it says itself; for people."""
 
-    The pid is 0 where the holder has not written it yet.
-    """
+    pid: int
+    """In its own container, where it runs in one; 0 where it has not written it yet."""
+    host: str
+    """Name of the machine or container."""
+
+
+def holder_of(folder: ServiceFolder) -> LockHolder | None:
+    """Who holds the lock of a service; None where nobody does (then its last life has ended)."""
     try:
         lock = open(folder.lock, "rb", buffering=0)
     except FileNotFoundError:
@@ -91,7 +102,7 @@ def holder_of(folder: ServiceFolder) -> int | None:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return _pid_in(lock)
+            return _holder_in(lock)
         return None
 
 
@@ -105,14 +116,15 @@ def _take(lock: IO[bytes], folder: ServiceFolder) -> None:
                 time.sleep(_PROBE_PAUSE_SECONDS)
         else:
             return
+    holder = _holder_in(lock)
     raise AlreadyRunningError(
-        f"{folder.service} is running on this state folder", pid=_pid_in(lock), folder=str(folder.path)
+        f"{folder.service} is running on this state folder", pid=holder.pid, host=holder.host, folder=str(folder.path)
     )
 
 
-def _pid_in(lock: IO[bytes]) -> int:
-    text = os.pread(lock.fileno(), 20, 0)
-    return int(text) if text.isdigit() else 0
+def _holder_in(lock: IO[bytes]) -> LockHolder:
+    pid, _, host = os.pread(lock.fileno(), _MOST_HOLDER_BYTES, 0).decode(errors="replace").partition(" ")
+    return LockHolder(int(pid) if pid.isascii() and pid.isdigit() else 0, host)
 
 
 def _next_epoch(folder: ServiceFolder, at_least: int) -> Epoch:

@@ -8,7 +8,7 @@ import os
 import signal
 import sysconfig
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,11 +42,12 @@ async def eventually(condition: Callable[[], Awaitable[bool]], what: str, second
 class RunningNode:
     """Services of one node."""
 
-    def __init__(self, settings: NodeSettings, http: httpx.AsyncClient) -> None:
-        """Prepare; nothing runs yet."""
+    def __init__(self, settings: NodeSettings, http: httpx.AsyncClient, *, wrapper: tuple[str, ...] = ()) -> None:
+        """Prepare; nothing runs yet. ``wrapper`` is a command line that runs the one behind it."""
         self.settings = settings
         self.folder = NodeFolder.of(settings)
         self.http = http
+        self._wrapper = wrapper
         self._children: dict[ServiceName, ChildProcess] = {}
 
     @property
@@ -59,7 +60,7 @@ class RunningNode:
         self.folder.path.mkdir(parents=True, exist_ok=True)
         for service in services:
             self.folder.service(service).remove_http()
-            command = (str(Path(sysconfig.get_path("scripts")) / f"blockyard-{service}"),)
+            command = (*self._wrapper, str(Path(sysconfig.get_path("scripts")) / f"blockyard-{service}"))
             log_file = self.folder.path / f"{service}.log"
             spec = ChildSpec(str(service), command, log_file, environment_of(self.settings))
             self._children[service] = ChildProcess(spec)
@@ -73,11 +74,12 @@ class RunningNode:
     def hanging(self, service: ServiceName) -> Iterator[None]:
         """With a service that stands still: its sockets accept, nothing answers."""
         pid = self._children[service].pid
-        os.kill(pid, signal.SIGSTOP)
+        os.killpg(pid, signal.SIGSTOP)
         try:
             yield
         finally:
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGCONT)
 
     async def stop(self) -> None:
         """End all services in order."""
@@ -136,10 +138,12 @@ class RunningNode:
 
 
 @asynccontextmanager
-async def running_node(settings: NodeSettings, *services: ServiceName) -> AsyncIterator[RunningNode]:
-    """A node with these services running; killed at the end, orderly or not."""
+async def running_node(
+    settings: NodeSettings, *services: ServiceName, wrapper: tuple[str, ...] = ()
+) -> AsyncIterator[RunningNode]:
+    """A node with these services running, each by ``wrapper`` if given; killed at the end, orderly or not."""
     async with httpx.AsyncClient(timeout=5.0, trust_env=False) as http:
-        node = RunningNode(settings, http)
+        node = RunningNode(settings, http, wrapper=wrapper)
         try:
             node.start(*services)
             yield node

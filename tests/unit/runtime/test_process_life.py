@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from blockyard.core.errors import AlreadyRunningError, DiskFullError, ForeignFileError
 from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
-from blockyard.runtime.process_life import ProcessLife, holder_of
+from blockyard.runtime.process_life import LockHolder, ProcessLife, holder_of
 from blockyard.testing.clock import FakeClock
 
 
@@ -86,13 +87,13 @@ def test_a_second_life_is_refused_and_names_the_first(folder: ServiceFolder, clo
         pytest.raises(AlreadyRunningError, match="block-manager is running") as caught,
     ):
         ProcessLife.acquire(folder, clock)
-    assert caught.value.fields["pid"] == os.getpid()
+    assert (caught.value.fields["pid"], caught.value.fields["host"]) == (os.getpid(), socket.gethostname())
     assert int(folder.epoch.read_text()) == 1_000
 
 
 def test_a_released_lock_can_be_taken(folder: ServiceFolder, clock: FakeClock) -> None:
     life = ProcessLife.acquire(folder, clock)
-    assert holder_of(folder) == os.getpid()
+    assert holder_of(folder) == LockHolder(os.getpid(), socket.gethostname())
     life.release()
     life.release()
     assert holder_of(folder) is None
@@ -144,7 +145,7 @@ def test_the_lock_ends_with_a_killed_process_even_if_its_child_lives(
         assert holder.stdout is not None
         child = int(holder.stdout.readline())
         try:
-            assert holder_of(folder) == holder.pid
+            assert holder_of(folder) == LockHolder(holder.pid, socket.gethostname())
             holder.kill()
             holder.wait()
             assert holder_of(folder) is None

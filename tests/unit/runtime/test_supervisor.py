@@ -15,7 +15,7 @@ import pytest
 from blockyard.core.errors import ConfigurationError, FencedError, OutOfBlocksError
 from blockyard.runtime import supervisor, task_end
 from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
-from blockyard.runtime.process_life import ProcessLife, holder_of
+from blockyard.runtime.process_life import LockHolder, ProcessLife, holder_of
 from blockyard.runtime.settings import NodeSettings
 from blockyard.runtime.supervisor import Main, ServiceContext, run_service
 from blockyard.testing.clock import FakeClock
@@ -115,7 +115,7 @@ def test_a_service_runs_with_lock_and_epoch_until_it_is_told_to_stop(folder: Ser
 
     async def main(context: ServiceContext) -> None:
         seen.append(context)
-        assert holder_of(context.folder) == os.getpid()
+        assert holder_of(context.folder) == LockHolder(os.getpid(), socket.gethostname())
         await stopping(context)
 
     assert run(main) == 0

@@ -97,7 +97,7 @@ async def connect(path: Path, timeout_seconds: float) -> socket.socket:
 
 
 def peer_pid(peer: socket.socket) -> int:
-    """Process id of the other side at the time it connected."""
+    """Process id of the other side at the time it connected; 0 where it runs in a container that we cannot see into."""
     data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, _, _ = _CREDENTIALS.unpack(data)
     return int(pid)

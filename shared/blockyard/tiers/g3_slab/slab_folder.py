@@ -30,6 +30,7 @@ _ID_NAME: Final = "folder-id"
 _ID_BYTES: Final = 16
 _MODE: Final = 0o600
 _LOCK_POLL_SECONDS: Final = 0.02
+_LOCKS: Final = Path("/proc/locks")
 
 
 def slab_path(folder: Path) -> Path:
@@ -141,9 +142,7 @@ def _locked(path: Path, flags: int, wait_seconds: float) -> int:
                 if time.monotonic() >= deadline:
                     holder = _lock_holder(fd)
                     os.close(fd)
-                    raise AlreadyRunningError(
-                        "another process holds the slab", file=str(path), process=holder
-                    ) from None
+                    raise _held(path, holder) from None
                 time.sleep(_LOCK_POLL_SECONDS)
             except OSError:
                 os.close(fd)
@@ -151,10 +150,20 @@ def _locked(path: Path, flags: int, wait_seconds: float) -> int:
             os.close(fd)
 
 
+def _held(path: Path, holder: int) -> AlreadyRunningError:
+    if holder:
+        return AlreadyRunningError("another process holds the slab", file=str(path), process=holder)
+    return AlreadyRunningError("a process in another container holds the slab", file=str(path))
+
+
 def _lock_holder(fd: int) -> int:
-    """Process that holds the lock on ``fd``'s file, as far as the kernel tells; 0 if it does not."""
+    """Process that holds the lock on ``fd``'s file; 0 where the kernel does not tell, as of another container."""
     inode = str(os.fstat(fd).st_ino)
-    for line in Path("/proc/locks").read_text().splitlines():
+    try:
+        locks = _LOCKS.read_text()
+    except OSError:
+        return 0
+    for line in locks.splitlines():
         words = line.split()
         if len(words) > 5 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
             return int(words[4])

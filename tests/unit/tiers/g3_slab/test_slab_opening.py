@@ -12,7 +12,7 @@ from blockyard.core.errors import AlreadyRunningError, ConfigurationError, Forei
 from blockyard.core.vocabulary import Epoch, ItemStatus
 from blockyard.testing.slab_kit import InlineMover, block_for
 from blockyard.tiers.arena import Arena
-from blockyard.tiers.g3_slab import slab_file
+from blockyard.tiers.g3_slab import slab_file, slab_folder
 from blockyard.tiers.g3_slab.committer import CommitPolicy
 from blockyard.tiers.g3_slab.layout import SlabGeometry
 from blockyard.tiers.g3_slab.slab import Slab
@@ -62,6 +62,21 @@ async def test_a_second_opener_is_refused_and_told_who_has_it(tmp_path: Path) ->
         open_slab(tmp_path)
     await slab.close()
     await open_slab(tmp_path).close()
+
+
+@pytest.mark.parametrize("hidden", ["masked", "empty"])
+async def test_an_opener_that_cannot_see_who_has_it_is_refused_all_the_same(
+    tmp_path: Path, hidden: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container: the list of locks is kept from it, or leaves out the processes of others."""
+    locks = tmp_path / "locks"
+    if hidden == "empty":
+        locks.touch()
+    monkeypatch.setattr(slab_folder, "_LOCKS", locks)
+    slab = open_slab(tmp_path)
+    with pytest.raises(AlreadyRunningError, match="in another container"):
+        open_slab(tmp_path)
+    await slab.close()
 
 
 async def test_the_next_life_waits_for_the_lock_of_the_last(tmp_path: Path) -> None:
