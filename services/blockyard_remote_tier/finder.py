@@ -10,7 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from blockyard.core.errors import RequestError, TooManyKeysError, UnavailableError
-from blockyard.core.vocabulary import DIGEST_BYTES, KEY_BYTES, Availability, ContentKey, IdentityDigest
+from blockyard.core.vocabulary import DIGEST_BYTES, KEY_BYTES, Availability, ContentKey, IdentityDigest, Tier
+from blockyard.runtime.current_trace import current_trace
+from blockyard.runtime.span_names import BLOCKS, HITS, MISSES, UNKNOWN, SpanName
+from blockyard.runtime.spans import SpanKind, Tracer
 from blockyard.runtime.telemetry import LookupOutcome, Metrics
 from blockyard.tiers.index_value import Locator, encode_wire_locators
 from blockyard.tiers.prefix_index import PrefixIndex
@@ -40,6 +43,7 @@ class Finder:
         register: PackRegister,
         *,
         metrics: Metrics,
+        tracer: Tracer,
         incomplete: Callable[[], None],
         readable: Callable[[], bool],
         chance: random.Random,
@@ -50,6 +54,7 @@ class Finder:
         self._writes = writes
         self._register = register
         self._metrics = metrics
+        self._tracer = tracer
         self._incomplete = incomplete
         self._readable = readable
         self._chance = chance
@@ -62,6 +67,19 @@ class Finder:
             TooManyKeysError: more keys than one call may have.
         """
         identity, keys = _columns(request)
+        with self._tracer.start(SpanName.INDEX_FIND, current_trace(), SpanKind.SERVER, {BLOCKS: len(keys)}) as span:
+            found = await self._look_up(identity, keys)
+            answers = found.availability
+            span.set(
+                {
+                    f"{HITS}.{Tier.G4.label}": answers.count(Availability.G4),
+                    MISSES: answers.count(Availability.MISS),
+                    UNKNOWN: answers.count(Availability.UNKNOWN),
+                }
+            )
+        return found
+
+    async def _look_up(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> Found:
         locators, absent = await self._ask(identity, keys)
         locators = [self._believed(locator) for locator in locators]
         self._learn(identity, keys, locators)

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from blockyard.core.vocabulary import ItemStatus, JobKind, Tier
-from blockyard.runtime.telemetry import Edge, Metrics
+from blockyard.runtime.telemetry import Metrics
+from blockyard.runtime.transfer_spans import EDGES
 from blockyard.wire.worker_channel import Job
 
-_EDGES: Final = {JobKind.G4_PUT: Edge.G2_G4, JobKind.G4_GET: Edge.G4_G2}
+_KINDS: Final = (JobKind.G4_PUT, JobKind.G4_GET)
 
 
 class JobMeter:
@@ -20,7 +21,7 @@ class JobMeter:
     def __init__(self, metrics: Metrics) -> None:
         """Count in ``metrics``."""
         self._metrics = metrics
-        for edge in _EDGES.values():
+        for edge in (EDGES[kind] for kind in _KINDS):
             metrics.moved_blocks.labels(edge)
             metrics.moved_bytes.labels(edge)
         for tier in (Tier.G2, Tier.G4):
@@ -29,9 +30,9 @@ class JobMeter:
 
     def job_ended(self, job: Job, status: Sequence[ItemStatus], seconds: float) -> None:
         """A job ended after ``seconds`` of execution."""
-        edge = _EDGES.get(job.kind)
-        if edge is None:
+        if job.kind not in _KINDS:
             return
+        edge = EDGES[job.kind]
         moved = status.count(ItemStatus.OK)
         self._metrics.moved_blocks.labels(edge).inc(moved)
         self._metrics.moved_bytes.labels(edge).inc(moved * job.payload_bytes)

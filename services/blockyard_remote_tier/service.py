@@ -13,6 +13,7 @@ from blockyard.core.clock import Clock
 from blockyard.core.vocabulary import Epoch
 from blockyard.runtime.http import Health
 from blockyard.runtime.settings import NodeSettings
+from blockyard.runtime.spans import NO_TRACER, Tracer
 from blockyard.runtime.telemetry import Metrics, Server
 from blockyard.tiers.breaker import Breaker, BreakerState
 from blockyard.tiers.bucket_admin import BucketAdmin, S3BucketAdmin
@@ -31,6 +32,7 @@ from blockyard_remote_tier.pack_reader import PackReader
 from blockyard_remote_tier.pack_register import PackRegister
 from blockyard_remote_tier.pack_writer import PackWriter
 from blockyard_remote_tier.server_meter import ServerMeter
+from blockyard_remote_tier.traced_store import TracedStore
 from blockyard_remote_tier.upkeep import Upkeep
 
 _CONTROL_REQUESTS: Final = 2
@@ -81,6 +83,7 @@ class RemoteTier:
         health: Health,
         metrics: Metrics,
         attached: Callable[[], bool],
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         """Wire the parts; nothing is sent before ``upkeep.run`` or a request."""
         g4 = settings.g4
@@ -103,10 +106,10 @@ class RemoteTier:
             self._arenas,
             self._copies,
             self.opened,
-            self._writer(puts, settings, metrics, worker_epoch, clock),
-            self._reader(reads, settings, metrics, worker_epoch),
+            self._writer(TracedStore(puts, tracer), settings, metrics, worker_epoch, clock),
+            self._reader(TracedStore(reads, tracer), settings, metrics, worker_epoch),
             # Not while it is being probed: the upkeep does that, at nobody's cost.
-            self._finder(metrics, random.Random(worker_epoch), lambda: breaker.state is BreakerState.CLOSED),
+            self._finder(metrics, tracer, random.Random(worker_epoch), lambda: breaker.state is BreakerState.CLOSED),
             attached=self.upkeep.poke,
         )
 
@@ -137,13 +140,14 @@ class RemoteTier:
             verify=not settings.unsafe.skip_verification,
         )
 
-    def _finder(self, metrics: Metrics, chance: random.Random, readable: Callable[[], bool]) -> Finder:
+    def _finder(self, metrics: Metrics, tracer: Tracer, chance: random.Random, readable: Callable[[], bool]) -> Finder:
         return Finder(
             self._index,
             self.opened,
             self.writes,
             self._register,
             metrics=metrics,
+            tracer=tracer,
             incomplete=self.upkeep.poke,
             readable=readable,
             chance=chance,

@@ -24,6 +24,8 @@ class JobTicket(Generic[Payload]):
     ttl_ms: int
     items: int
     payload: Payload
+    trace: str = ""
+    """Trace context of the job; only kept, like the job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from blockyard.core.errors import RequestError
 from blockyard.core.job_tickets import JobTicket
 from blockyard.core.jobs import JobId, destination_tier
 from blockyard.core.vocabulary import DEFAULT_TENANT, DIGEST_BYTES, KEY_BYTES, Epoch, Generation, JobKind, JobSeq
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard.wire.worker_channel import Job
 
 MAX_ITEMS: Final = 4_096
@@ -69,8 +70,8 @@ def _check_names(job: Job) -> None:
         raise RequestError("a group is an unsigned 16-bit integer", field="group", group=job.group)
 
 
-def ticket_of(job: Job) -> JobTicket[Job]:
-    """What the ledger must know of a job."""
+def ticket_of(job: Job, trace: TraceParent = NO_TRACE) -> JobTicket[Job]:
+    """What the ledger must know of a job, and the trace context that it came with."""
     return JobTicket(
         job=JobId(Epoch(job.epoch), JobSeq(job.seq)),
         worker_epoch=Epoch(job.worker_epoch),
@@ -79,6 +80,7 @@ def ticket_of(job: Job) -> JobTicket[Job]:
         ttl_ms=job.ttl_ms,
         items=job.items.count,
         payload=job,
+        trace=trace,
     )
 
 

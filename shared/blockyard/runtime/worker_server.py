@@ -30,11 +30,14 @@ from blockyard.core.errors import (
 from blockyard.core.job_ledger import Admission, AttachKind, JobLedger, JobOutcome, JobTicket
 from blockyard.core.jobs import JobId, JobPhase, Refusal, destination_tier
 from blockyard.core.vocabulary import Epoch, ItemStatus, JobKind, Lane, Tier, WorkerRole
+from blockyard.runtime.current_trace import begin_work, current_trace
 from blockyard.runtime.job_columns import check_job, destination_slots, ticket_of
 from blockyard.runtime.job_control import LedgerControl
 from blockyard.runtime.job_executor import AttachAnswer, JobControl, JobExecutor, WorkerMeter
 from blockyard.runtime.rpc.server import RpcServer
 from blockyard.runtime.rpc.session import RpcSession
+from blockyard.runtime.spans import NO_TRACER, Tracer
+from blockyard.runtime.transfer_spans import describe_end, transfer_span
 from blockyard.runtime.worker_mappings import WorkerMappings
 from blockyard.wire import worker_channel as channel
 from blockyard.wire.codec import PROTOCOL_VERSION
@@ -64,6 +67,7 @@ class WorkerServer:
         concurrency: int = 4,
         attach_grace_seconds: float = 0.25,
         meter: WorkerMeter | None = None,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         """Prepare; nothing is bound before the ``async with``.
 
@@ -77,6 +81,7 @@ class WorkerServer:
             attach_grace_seconds: how long a new life of the block-manager waits for running jobs of older ones to end
                 before they are named in its answer.
             meter: told of every job that ended.
+            tracer: makes the span of each job that runs.
         """
         self._role = role
         self._ledger = ledger
@@ -86,6 +91,7 @@ class WorkerServer:
         self._concurrency = concurrency
         self._attach_grace_seconds = attach_grace_seconds
         self._meter = meter
+        self._tracer = tracer
         self._session: RpcSession | None = None
         self._mappings = WorkerMappings(executor, self._uses_mapping)
         self._attaching = asyncio.Lock()
@@ -226,7 +232,7 @@ class WorkerServer:
     # --- jobs ---------------------------------------------------------------------------------------------------
     def _submit(self, request: channel.Submit) -> channel.Reply:
         refusal = self._refusal(request.job)
-        answer = self._ledger.submit(ticket_of(request.job), request.settled_below, refusal=refusal)
+        answer = self._ledger.submit(ticket_of(request.job, current_trace()), request.settled_below, refusal=refusal)
         if isinstance(answer, Refusal):
             return channel.Refused(reason=answer)
         if answer is Admission.BUSY:
@@ -257,8 +263,23 @@ class WorkerServer:
     async def _execute(self, ticket: JobTicket[channel.Job]) -> None:
         control = LedgerControl(self._ledger, ticket, self._clock)
         started = self._clock.monotonic()
+        waited_seconds = ticket.ttl_ms / 1_000 - control.remaining_seconds
+        with transfer_span(self._tracer, ticket, waited_seconds) as span:
+            # In any case: the task was made in the context of whoever had room for it.
+            begin_work(span.traceparent)
+            statuses = await self._run(ticket, control)
+            describe_end(span, ticket.payload, statuses)
+        self._ledger.finish(ticket.job, bytes(statuses), index_pending=control.index_pending)
+        if self._meter is not None:
+            self._meter.job_ended(ticket.payload, statuses, self._clock.monotonic() - started)
+        self._running -= 1
+        self._start_jobs()
+        self._push_due()
+        await self._jobs_ended()
+
+    async def _run(self, ticket: JobTicket[channel.Job], control: LedgerControl) -> list[ItemStatus]:
         try:
-            statuses = list(await self._executor.run(ticket.payload, control))
+            return list(await self._executor.run(ticket.payload, control))
         except BlockyardError as error:
             away = isinstance(error, UnavailableError)
             # A server that is away is told where it is noticed, not for every job that needed it.
@@ -269,15 +290,7 @@ class WorkerServer:
                 ticket.job.seq,
                 error,
             )
-            failed = ItemStatus.UNKNOWN if away else ItemStatus.IO_ERROR
-            statuses = [failed] * ticket.items
-        self._ledger.finish(ticket.job, bytes(statuses), index_pending=control.index_pending)
-        if self._meter is not None:
-            self._meter.job_ended(ticket.payload, statuses, self._clock.monotonic() - started)
-        self._running -= 1
-        self._start_jobs()
-        self._push_due()
-        await self._jobs_ended()
+            return [ItemStatus.UNKNOWN if away else ItemStatus.IO_ERROR] * ticket.items
 
     # --- results ------------------------------------------------------------------------------------------------
     def _push_due(self, everything: bool = False) -> None:

@@ -15,11 +15,13 @@ import msgspec
 
 from blockyard.core.errors import UnsupportedOperationError
 from blockyard.core.vocabulary import Epoch, Generation, ItemStatus, JobKind, Lane, Tier
+from blockyard.runtime.current_trace import current_trace
 from blockyard.runtime.job_executor import AttachAnswer, JobControl
 from blockyard.runtime.rpc.client import RpcClient
 from blockyard.testing.worker_jobs import Move, named_digest, transfer_job
 from blockyard.wire import worker_channel as channel
 from blockyard.wire.codec import PROTOCOL_VERSION
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 
 WAIT_SECONDS: Final = 5.0
 WORKER_EPOCH: Final = Epoch(50)
@@ -61,6 +63,8 @@ class ScriptedExecutor:
     unmap_failure: Exception | None = None
     pending: bool = False
     controls: dict[int, JobControl] = field(default_factory=dict)
+    traces: dict[int, TraceParent] = field(default_factory=dict)
+    """For which trace each job was carried out."""
 
     async def attach(self, attach: channel.Attach, arena_fd: int | None) -> AttachAnswer:
         """Take the arena, and hand over the one of the script."""
@@ -76,6 +80,7 @@ class ScriptedExecutor:
     async def run(self, job: channel.Job, control: JobControl) -> Sequence[ItemStatus]:
         """Ask permission for every item, as if headers had the generation before the granted one."""
         self.started.append(job.seq)
+        self.traces[job.seq] = current_trace()
         self.controls[job.seq] = control
         self.news.set()
         await self.gate.wait()
@@ -139,9 +144,11 @@ class ManagerLink:
         )
         return cls(client, results, news)
 
-    async def ask(self, request: channel.Request, fds: Sequence[int] = ()) -> channel.Reply:
+    async def ask(
+        self, request: channel.Request, fds: Sequence[int] = (), trace: TraceParent = NO_TRACE
+    ) -> channel.Reply:
         """Reply to any request."""
-        return await self.client.call(request, timeout_seconds=WAIT_SECONDS, fds=fds)
+        return await self.client.call(request, timeout_seconds=WAIT_SECONDS, fds=fds, trace=trace)
 
     async def attach(self, epoch: int = MANAGER_EPOCH, instance: str = "node") -> channel.Attached:
         """Attach without an arena."""
@@ -150,9 +157,9 @@ class ManagerLink:
             raise TypeError(f"attach was answered with {type(reply).__name__}")
         return reply
 
-    async def submit(self, one: channel.Job, settled_below: int = 1) -> channel.Reply:
+    async def submit(self, one: channel.Job, settled_below: int = 1, trace: TraceParent = NO_TRACE) -> channel.Reply:
         """Hand over a job."""
-        return await self.ask(channel.Submit(job=one, settled_below=settled_below))
+        return await self.ask(channel.Submit(job=one, settled_below=settled_below), trace=trace)
 
     async def result(self, count: int = 1) -> channel.JobResult:
         """The result that was pushed as number ``count``."""

@@ -12,6 +12,7 @@ from blockyard.runtime.telemetry import Metrics
 from blockyard.testing.clock import FakeClock
 from blockyard.testing.memory_index import MemoryIndex
 from blockyard.testing.memory_store import MemoryStore
+from blockyard.testing.recording_tracer import RecordingTracer
 from blockyard.testing.remote_bench import GEOMETRY, RemoteBench
 from blockyard_remote_tier.service import RemotePorts, RemoteTier
 
@@ -27,6 +28,7 @@ class Node:
     health: Health
     metrics: Metrics
     clock: FakeClock
+    tracer: RecordingTracer
 
     def checksum_failures(self, tier: str) -> float:
         """Counted for a tier so far."""
@@ -62,7 +64,7 @@ async def make_node() -> AsyncIterator[MakeNode]:
     ) -> Node:
         store = MemoryStore() if store is None else store
         index = MemoryIndex(clock) if index is None else index
-        health, metrics = Health(), Metrics("test")
+        health, metrics, tracer = Health(), Metrics("test"), RecordingTracer()
         tier = RemoteTier(
             NodeSettings(
                 g4=G4Section.model_validate({"target_bytes": target_bytes, "max_requests": max_requests}),
@@ -74,14 +76,16 @@ async def make_node() -> AsyncIterator[MakeNode]:
             health=health,
             metrics=metrics,
             attached=lambda: True,
+            tracer=tracer,
         )
-        nodes.append(Node(store, index, tier, RemoteBench(tier.executor), health, metrics, clock))
+        nodes.append(Node(store, index, tier, RemoteBench(tier.executor), health, metrics, clock, tracer))
         return nodes[-1]
 
     yield make
     for node in nodes:
         await node.tier.close()
         node.bench.close()
+        assert node.tracer.open == [], "every span ends"
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from blockyard.core.job_ledger import JobLedger
 from blockyard.core.vocabulary import WorkerRole
 from blockyard.runtime.worker_server import WorkerServer
 from blockyard.testing.clock import FakeClock
+from blockyard.testing.recording_tracer import RecordingTracer
 from blockyard.testing.scripted_worker import WORKER_EPOCH, ManagerLink, ScriptedExecutor
 from blockyard.wire import worker_channel as channel
 
@@ -31,7 +32,14 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-async def server(tmp_path: Path, executor: ScriptedExecutor, clock: FakeClock) -> AsyncIterator[WorkerServer]:
+def tracer() -> RecordingTracer:
+    return RecordingTracer()
+
+
+@pytest.fixture
+async def server(
+    tmp_path: Path, executor: ScriptedExecutor, clock: FakeClock, tracer: RecordingTracer
+) -> AsyncIterator[WorkerServer]:
     ledger = JobLedger[channel.Job](WORKER_EPOCH, clock, limit=4, resend_seconds=0.02)
     made = WorkerServer(
         WorkerRole.OFFLOAD_WORKER,
@@ -41,9 +49,11 @@ async def server(tmp_path: Path, executor: ScriptedExecutor, clock: FakeClock) -
         clock=clock,
         concurrency=2,
         attach_grace_seconds=0.05,
+        tracer=tracer,
     )
     async with made:
         yield made
+    assert tracer.open == [], "every span ends, with the server at the latest"
 
 
 @pytest.fixture
