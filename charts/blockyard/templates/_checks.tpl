@@ -17,12 +17,70 @@ the values to change. Included once, by the ConfigMap.
 {{- if and (or $remote .Values.s3.bundled.enabled) (not .Values.s3.existingSecret.name) -}}
 {{- fail "s3.existingSecret.name: name the secret with the account of the object store" -}}
 {{- end -}}
-{{- if and .Values.node.enabled (eq .Values.node.kind "Sidecar") (not .Values.engine.image.repository) -}}
-{{- fail "engine.image.repository: node.kind Sidecar needs the image of the engine" -}}
-{{- end -}}
 {{- $ports := list .Values.ports.blockManager .Values.ports.offloadWorker .Values.ports.remoteTier -}}
 {{- if ne (len ($ports | uniq)) 3 -}}
 {{- fail "ports: the services of a node share an address; give each a port of its own" -}}
+{{- end -}}
+{{- if .Values.redis.bundled.enabled -}}
+{{- include "blockyard.checkIndexMemory" .Values.redis.bundled -}}
+{{- end -}}
+{{- if .Values.node.enabled -}}
+{{- if eq .Values.node.kind "Sidecar" -}}
+{{- include "blockyard.checkSidecar" . -}}
+{{- else -}}
+{{- include "blockyard.checkDaemonSet" . -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "blockyard.checkDaemonSet" -}}
+{{- if and .Values.node.hostPath.prepare (not .Values.podSecurityContext.runAsUser) -}}
+{{- fail "node.hostPath.prepare: needs podSecurityContext.runAsUser, to whom the folders are given" -}}
+{{- end -}}
+{{- if eq (clean .Values.node.hostPath.state) (clean .Values.node.hostPath.g3) -}}
+{{- fail "node.hostPath: state and g3 must be two folders" -}}
+{{- end -}}
+{{- $surge := dig "rollingUpdate" "maxSurge" 0 .Values.node.updateStrategy -}}
+{{- if not (has ($surge | toString) (list "0" "0%")) -}}
+{{- fail "node.updateStrategy.rollingUpdate.maxSurge: two nodes cannot run on one machine; leave it out" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "blockyard.checkSidecar" -}}
+{{- $services := include "blockyard.services" . | fromJsonArray -}}
+{{- $names := list -}}
+{{- $ports := list -}}
+{{- range $services -}}
+{{- $names = append $names (kebabcase .) -}}
+{{- $ports = append $ports (index $.Values.ports . | toString) -}}
+{{- end -}}
+{{- range .Values.engine.ports -}}
+{{- if has (.containerPort | toString) $ports -}}
+{{- fail (printf "engine.ports: %v is a port of the services beside the engine" .containerPort) -}}
+{{- end -}}
+{{- if has .name $names -}}
+{{- fail (printf "engine.ports: %s is the name of a port of the services beside the engine" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- $user := dig "runAsUser" "" .Values.engine.securityContext | toString -}}
+{{- $owner := dig "runAsUser" "" (mergeOverwrite (deepCopy .Values.podSecurityContext) .Values.node.podSecurityContext) | toString -}}
+{{- if and $user (ne $user $owner) -}}
+{{- fail (printf "engine.securityContext.runAsUser: %s cannot use the sockets of user %s" $user $owner) -}}
+{{- end -}}
+{{- if and .Values.node.sidecar.g3.size (include "blockyard.on" .Values.settings.g3.enabled) -}}
+{{- $size := float64 (include "blockyard.bytes" (list .Values.node.sidecar.g3.size "node.sidecar.g3.size")) -}}
+{{- $slab := float64 (include "blockyard.slabBytes" .) -}}
+{{- if lt $size $slab -}}
+{{- fail (printf "node.sidecar.g3.size: %s is too small; the slab takes %s" .Values.node.sidecar.g3.size (include "blockyard.mebibytes" $slab)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "blockyard.checkIndexMemory" -}}
+{{- $most := float64 (include "blockyard.bytes" (list .maxMemory "redis.bundled.maxMemory")) -}}
+{{- $limit := float64 (include "blockyard.bytes" (list .resources.limits.memory "redis.bundled.resources.limits.memory")) -}}
+{{- if gt (mulf 1.25 $most) $limit -}}
+{{- fail (printf "redis.bundled.maxMemory: %s does not fit into redis.bundled.resources.limits.memory (%s), which must be a quarter more" .maxMemory .resources.limits.memory) -}}
 {{- end -}}
 {{- end -}}
 

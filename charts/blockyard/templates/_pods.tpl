@@ -109,6 +109,8 @@ bytes that the request and the limit of memory are at least; they are equal unle
 {{- $_ := set $requests "memory" $limits.memory -}}
 {{- else if not $requests.memory -}}
 {{- $_ := set $requests "memory" (include "blockyard.mebibytes" $request) -}}
+{{- else if lt (float64 (include "blockyard.bytes" (list $requests.memory (printf "%s.requests.memory" $path)))) (float64 $request) -}}
+{{- fail (printf "%s.requests.memory: %v is too small; the container uses %s for itself" $path $requests.memory (include "blockyard.mebibytes" $request)) -}}
 {{- end -}}
 {{- dict "requests" $requests "limits" $limits | toYaml -}}
 {{- end -}}

@@ -39,7 +39,8 @@ both together never more than once. So each has it in its limit, and only the of
 {{- $g3 = float64 (include "blockyard.bytes" (list $settings.g3.capacity "settings.g3.capacity")) -}}
 {{- end -}}
 {{- $slots := divf (addf $g2 $g3) $block -}}
-{{- $arena := addf $g2 (mulf 256.0 (divf $g2 $block)) -}}
+{{- /* A header for each block, and two pages at most beside them. */}}
+{{- $arena := addf $g2 (mulf 256.0 (divf $g2 $block)) 8192.0 -}}
 {{- range $component, $name := dict "blockManager" "block-manager" "offloadWorker" "offload-worker" "remoteTier" "remote-tier" }}
 {{- $component := index $.Values $component }}
 {{- $own := float64 (include "blockyard.bytes" (list $component.memory.base (printf "%s.memory.base" $name))) }}

@@ -1,0 +1,156 @@
+"""Every object of every case is one that Kubernetes knows, in the oldest and in the newest supported version."""
+
+import json
+from functools import cache
+
+import pytest
+import yaml
+from tests.charts.chart_cases import BUNDLED, CASES, EXTERNAL, MONITORED, STANDALONE
+from tests.charts.chart_kit import (
+    CHART,
+    NAMESPACE,
+    RELEASE,
+    Manifest,
+    Rendered,
+    Values,
+    helm,
+    kubernetes_validate,
+    merged,
+    render,
+)
+
+OLDEST, NEWEST = "1.27", "1.37"
+MONITORING = "monitoring.coreos.com/v1"
+
+
+@pytest.fixture(params=CASES)
+def rendered(request: pytest.FixtureRequest) -> Rendered:
+    return render(CASES[request.param])
+
+
+@cache
+def _valid(text: str, version: str) -> bool:
+    """Checked once, however many cases have the same object."""
+    kubernetes_validate.validate(json.loads(text), version, strict=True)
+    return True
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_every_object_fits_the_schema_of_kubernetes(rendered: Rendered, version: str) -> None:
+    assert rendered.objects
+    for item in rendered.objects:
+        if item["apiVersion"] != MONITORING:
+            assert _valid(json.dumps(item, sort_keys=True), version)
+
+
+def test_a_planted_mistake_is_found() -> None:
+    service = json.loads(json.dumps(render(EXTERNAL).of_kind("Service")[0]))
+    service["spec"]["selektor"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(service, NEWEST, strict=True)
+
+
+def test_the_chart_names_the_versions_that_are_checked() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["kubeVersion"] == f">={OLDEST}.0-0"
+    assert f"schemas of {OLDEST} to {NEWEST}" in (CHART / "README.md").read_text()
+
+
+def test_nothing_is_left_to_lint() -> None:
+    for values in (None, *CASES.values()):
+        result = helm.lint(str(CHART), values, strict=True, kube_version=NEWEST)
+        complaints = [message for message in result["messages"] if message["error"] != "icon is recommended"]
+        assert (complaints, result["errors"]) == ([], [])
+
+
+def test_names_are_unique_and_of_this_release(rendered: Rendered) -> None:
+    names = [(item["kind"], item["metadata"]["name"]) for item in rendered.objects]
+    assert len(set(names)) == len(names)
+    # Pod names of a StatefulSet get a number and a hash, and a label with both has 63 characters at most.
+    assert all(len(name) <= 52 for _, name in names)
+
+
+def test_every_object_says_where_it_lies_and_what_it_belongs_to(rendered: Rendered) -> None:
+    for item in rendered.objects:
+        metadata = item["metadata"]
+        assert metadata["namespace"] == NAMESPACE
+        assert metadata["labels"]["app.kubernetes.io/instance"] == RELEASE
+        assert metadata["labels"]["app.kubernetes.io/managed-by"] == "Helm"
+
+
+def test_no_namespace_is_written_into_the_chart() -> None:
+    elsewhere = render(CASES["DaemonSet, every key"], MONITORED, namespace="kv-staging")
+    assert {item["metadata"]["namespace"] for item in elsewhere.objects} == {"kv-staging"}
+    assert NAMESPACE not in json.dumps(elsewhere.objects).replace("prometheus", "")
+
+
+@pytest.mark.parametrize("name", ["a", "blockyard", "a-release-with-a-name-that-is-as-long-as-helm-takes-it"])
+def test_long_names_stay_within_limits(name: str) -> None:
+    values = merged(BUNDLED, STANDALONE, MONITORED, {"fullnameOverride": name})
+    for item in render(values).objects:
+        assert len(item["metadata"]["name"]) <= 63
+        assert item["kind"] != "StatefulSet" or len(item["metadata"]["name"]) <= 52
+
+
+# --- kinds that only the Prometheus operator knows --------------------------------------------------------------------
+def test_monitors_are_off_by_default() -> None:
+    for values in (EXTERNAL, merged(EXTERNAL, STANDALONE)):
+        assert [item for item in render(values).objects if item["apiVersion"] == MONITORING] == []
+
+
+def endpoints(monitor: Manifest) -> list[Manifest]:
+    found: list[Manifest] = monitor["spec"]["podMetricsEndpoints" if monitor["kind"] == "PodMonitor" else "endpoints"]
+    return found
+
+
+@pytest.mark.parametrize("case", ["DaemonSet, monitors", "DaemonSet, other ports", "Sidecar, monitors"])
+def test_monitors_find_their_pods_and_ports(case: str) -> None:
+    rendered = render(CASES[case])
+    monitors = rendered.of_kind("PodMonitor", "ServiceMonitor")
+    assert monitors
+    for monitor in monitors:
+        assert set(monitor["spec"]) == {
+            "selector",
+            "podMetricsEndpoints" if monitor["kind"] == "PodMonitor" else "endpoints",
+        }
+        assert monitor["metadata"]["labels"]["release"] == "prometheus"
+        wanted = monitor["spec"]["selector"]["matchLabels"].items()
+        (pod,) = [pod for pod in rendered.pods if wanted <= pod.labels.items()]
+        ports = pod.ports
+        if monitor["kind"] == "ServiceMonitor":
+            (service,) = [item for item in rendered.of_kind("Service") if wanted <= item["metadata"]["labels"].items()]
+            ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
+        read = {endpoint["port"] for endpoint in endpoints(monitor)}
+        assert read == set(ports) - {"engine"}
+        assert all(endpoint["path"] == "/metrics" for endpoint in endpoints(monitor))
+
+
+def test_the_rules_are_those_of_the_file() -> None:
+    (rule,) = render(CASES["DaemonSet, monitors"]).of_kind("PrometheusRule")
+    assert rule["spec"] == yaml.safe_load((CHART / "alerts" / "blockyard.yaml").read_text())
+    assert rule["spec"]["groups"]
+
+
+def test_the_dashboards_are_those_of_the_folder() -> None:
+    rendered = render(CASES["DaemonSet, monitors"])
+    maps = [item for item in rendered.of_kind("ConfigMap") if "grafana_dashboard" in item["metadata"]["labels"]]
+    shown = {
+        name.removeprefix(f"{NAMESPACE}-"): json.loads(text) for item in maps for name, text in item["data"].items()
+    }
+    assert shown == {path.name: json.loads(path.read_text()) for path in (CHART / "dashboards").glob("*.json")}
+    assert shown
+    assert all(item["metadata"]["annotations"] == {"grafana_folder": "Blockyard"} for item in maps)
+
+
+@pytest.mark.parametrize("name", ["podMonitor", "prometheusRule"])
+def test_a_cluster_without_the_operator_is_told(name: str) -> None:
+    values: Values = {"monitoring": {name: {"enabled": True}}}
+    with pytest.raises(helm.HelmError, match=rf"monitoring\.{name}\.enabled: the cluster does not know"):
+        render(EXTERNAL, values)
+
+
+@pytest.mark.parametrize("values", CASES.values(), ids=list(CASES))
+def test_values_of_a_case_have_no_key_that_nothing_reads(values: Values) -> None:
+    """A case that sets what the chart does not know would prove nothing; the schema refuses it."""
+    with helm.Chart.load(str(CHART)) as chart:
+        chart.validate_schema(values)

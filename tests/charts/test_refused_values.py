@@ -1,0 +1,229 @@
+"""Values that cannot work are refused before anything reaches the cluster, and the message names the value."""
+
+import re
+from typing import Any
+
+import pytest
+from tests.charts.chart_cases import BUNDLED, EXTERNAL, SECRET, SIDECAR, STANDALONE
+from tests.charts.chart_kit import Values, helm, merged, render
+from tests.charts.values_schema import OWNED
+
+
+def nested(path: str, value: Any) -> Values:
+    """Values with one entry at ``a.b.c``."""
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    return dict(value)
+
+
+def refusal(*layers: Values) -> str:
+    with pytest.raises(helm.HelmError) as error:
+        render(*layers)
+    return str(error.value)
+
+
+# --- the schema -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        # wrong kinds of values
+        ("node.replicas", "three"),
+        ("node.replicas", 1.5),
+        ("node.enabled", "yes"),
+        ("node.tolerations", {"key": "gpu"}),
+        ("node.nodeSelector", ["gpu"]),
+        ("blockManager.extraEnv", {"NAME": "value"}),
+        ("imagePullSecrets", ["pull"]),
+        ("serviceAccount.annotations", {"a": 1}),
+        ("settings.g3.enabled", "true"),
+        ("settings.jobs.max_items", "64"),
+        # out of range
+        ("node.replicas", 0),
+        ("standalone.replicas", 0),
+        ("node.podDisruptionBudget.maxUnavailable", 0),
+        ("node.terminationGracePeriodSeconds", 10),
+        ("standalone.terminationGracePeriodSeconds", 5),
+        ("ports.blockManager", 0),
+        ("ports.offloadWorker", 80),
+        ("ports.remoteTier", 65_536),
+        ("networkPolicy.nats.port", 70_000),
+        ("probes.startup.failureThreshold", 0),
+        ("settings.node.block_bytes", 1_024),
+        ("settings.tracing.sample_ratio", 1.5),
+        ("settings.jobs.max_items", 4_096),
+        ("settings.nats.lease_ttl_seconds", 0),
+        # not one of the choices, not of the form
+        ("node.kind", "Deployment"),
+        ("node.sidecar.g3.kind", "HostPath"),
+        ("node.sidecar.g3.size", "ten"),
+        ("node.hostPath.state", "var/lib/blockyard"),
+        ("node.hostPath.state", "/"),
+        ("service.internalTrafficPolicy", "local"),
+        ("blockManager.image.tag", "latest"),
+        ("blockManager.image.tag", "a b"),
+        ("blockManager.image.digest", "sha256:12"),
+        ("blockManager.image.repository", ""),
+        ("blockManager.image.pullPolicy", "Sometimes"),
+        ("engine.image.repository", "UPPER/case"),
+        ("bindHost", "localhost:80"),
+        ("fullnameOverride", "Not_A_Name"),
+        ("settings.g2.capacity", "64Gb/s"),
+        ("settings.g3.capacity", "much"),
+        ("settings.g3.mover", "rsync"),
+        ("settings.node.namespace", "Prod"),
+        ("settings.log.level", "trace"),
+        ("offloadWorker.resources.limits.memory", "64 GB"),
+        ("monitoring.podMonitor.interval", "often"),
+        ("nats.bundled.syncInterval", "never"),
+        ("nats.bundled.persistence.size", "big"),
+        ("engine.ports", [{"name": "a-name-that-is-too-long", "containerPort": 80}]),
+        ("engine.ports", [{"containerPort": 80}]),
+        ("engine.ports", [{"name": "http", "containerPort": 0}]),
+        # accounts belong into secrets
+        ("nats.external.url", "nats://user:password@host:4222"),
+        ("redis.external.url", "redis://:password@host:6379/0"),
+        ("s3.external.endpointUrl", "https://key:secret@host"),
+        ("nats.external.url", "host:4222"),
+        ("redis.external.url", "redis://host:6379/first"),
+        ("s3.external.endpointUrl", "https://host/bucket"),
+        ("s3.existingSecret.name", "Not A Name"),
+        # settings have a place of their own
+        ("blockManager.extraEnv", [{"name": "BLOCKYARD_G2__CAPACITY", "value": "1GiB"}]),
+        ("remoteTier.extraEnv", [{"name": "blockyard_log__level", "value": "debug"}]),
+        ("offloadWorker.extraEnv", [{"value": "nameless"}]),
+        # unknown keys
+        ("replicas", 3),
+        ("node.replica", 3),
+        ("node.hostpath", {}),
+        ("blockManager.resource", {}),
+        ("blockManager.resources.limit", {}),
+        ("blockManager.image.tags", "1"),
+        ("nats.url", "nats://host:4222"),
+        ("nats.bundled.replicas", 3),
+        ("s3.external.url", "http://host"),
+        ("networkPolicy.ingress", []),
+        ("monitoring.alerts", {}),
+        ("settings.g5", {}),
+        ("settings.g3.capacty", "1GiB"),
+    ],
+)
+def test_the_schema_refuses(path: str, value: object) -> None:
+    message = refusal(EXTERNAL, nested(path, value))
+    assert "don't meet the specifications of the schema" in message
+    *owner, last = path.split(".")
+    # An unknown key is named behind its owner, a wrong value by its place.
+    assert "/".join(owner) in message
+    assert last in message
+
+
+@pytest.mark.parametrize("key", sorted(OWNED))
+def test_settings_that_the_chart_makes_are_not_taken(key: str) -> None:
+    """Two places for one setting would be one too many: variables win over the file."""
+    message = refusal(EXTERNAL, {"settings": nested(key, "x")})
+    assert key.split(".")[1] in message or key.split(".")[0] in message
+
+
+@pytest.mark.parametrize("path", ["settings.g2.capacity", "settings.g4.enabled", "settings.node.block_bytes", "ports"])
+def test_what_templates_read_cannot_be_taken_away(path: str) -> None:
+    *owner, last = path.split(".")
+    message = refusal(EXTERNAL, nested(path, None))
+    assert "missing propert" in message
+    assert last in message
+    assert all(name in message for name in owner)
+
+
+# --- combinations -----------------------------------------------------------------------------------------------------
+def without(values: Values, *paths: str) -> Values:
+    return merged(values, *(nested(path, "") for path in paths))
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        # servers: none, or more than one
+        (
+            without(EXTERNAL, "nats.external.url"),
+            "nats.external.url, nats.external.existingSecret.name or nats.bundled",
+        ),
+        (
+            without(EXTERNAL, "redis.external.url"),
+            "redis.external.url, redis.external.existingSecret.name or redis.bun",
+        ),
+        (without(EXTERNAL, "s3.external.endpointUrl"), "s3.external.endpointUrl or s3.bundled.enabled: one of them"),
+        (without(EXTERNAL, "s3.existingSecret.name"), "s3.existingSecret.name: name the secret"),
+        (without(BUNDLED, "s3.existingSecret.name"), "s3.existingSecret.name: name the secret"),
+        (merged(EXTERNAL, nested("nats.bundled.enabled", True)), "nats.external.url, nats.bundled.enabled: give one"),
+        (
+            merged(EXTERNAL, nested("redis.bundled.enabled", True)),
+            "redis.external.url, redis.bundled.enabled: give one",
+        ),
+        (merged(EXTERNAL, nested("s3.bundled.enabled", True)), "s3.external.endpointUrl, s3.bundled.enabled: give one"),
+        (
+            merged(SECRET, nested("nats.external.url", "nats://host:4222")),
+            "nats.external.url, nats.external.existingSecret.name: give one",
+        ),
+        # nothing to run, or something that cannot
+        (merged(EXTERNAL, nested("node.enabled", False)), "node.enabled, standalone.enabled: nothing would run"),
+        (
+            merged(EXTERNAL, STANDALONE, nested("settings.g4.enabled", False)),
+            "standalone.enabled: a remote-tier needs settings.g4.enabled",
+        ),
+        (merged(EXTERNAL, nested("ports.remoteTier", 8801)), "ports: the services of a node share an address"),
+        (
+            merged(EXTERNAL, SIDECAR, nested("engine.ports", [{"name": "http", "containerPort": 8801}])),
+            "engine.ports: 8801 is a port of the services",
+        ),
+        (
+            merged(EXTERNAL, SIDECAR, nested("engine.ports", [{"name": "remote-tier", "containerPort": 80}])),
+            "engine.ports: remote-tier is the name of a port of the services",
+        ),
+        # sockets are for their owner only
+        (
+            merged(EXTERNAL, SIDECAR, nested("engine.securityContext.runAsUser", 1000)),
+            "engine.securityContext.runAsUser: 1000 cannot use the sockets of user 10001",
+        ),
+        (
+            merged(EXTERNAL, nested("podSecurityContext.runAsUser", None)),
+            "node.hostPath.prepare: needs podSecurityContext.runAsUser",
+        ),
+        # two nodes on one machine would fight over its folders
+        (
+            merged(EXTERNAL, nested("node.updateStrategy.rollingUpdate", {"maxSurge": 1, "maxUnavailable": 0})),
+            "node.updateStrategy.rollingUpdate.maxSurge: two nodes cannot run on one machine",
+        ),
+        (
+            merged(EXTERNAL, nested("node.hostPath.g3", "/var/lib/blockyard")),
+            "node.hostPath: state and g3 must be two folders",
+        ),
+        # sizes
+        (
+            merged(BUNDLED, nested("redis.bundled.maxMemory", "2Gi")),
+            "redis.bundled.maxMemory: 2Gi does not fit into redis.bundled.resources.limits.memory",
+        ),
+        (
+            merged(EXTERNAL, SIDECAR, nested("node.sidecar.g3.size", "1Gi")),
+            "node.sidecar.g3.size: 1Gi is too small",
+        ),
+    ],
+)
+def test_combinations_that_cannot_work_are_refused(values: Values, named: str) -> None:
+    message = refusal(values)
+    assert named in message
+
+
+def test_without_g4_neither_redis_nor_s3_is_asked_for() -> None:
+    assert render({"nats": EXTERNAL["nats"], "settings": {"g4": {"enabled": False}}}).objects
+
+
+def test_an_index_keeper_needs_no_nats() -> None:
+    values = merged({name: EXTERNAL[name] for name in ("redis", "s3")}, STANDALONE, nested("node.enabled", False))
+    assert render(values).objects
+    assert "nats" not in render(values).settings_file
+
+
+def test_a_message_says_what_is_enough() -> None:
+    message = refusal(EXTERNAL, nested("offloadWorker.resources.limits.memory", "1Gi"))
+    found = re.search(r"may come to use (\d+)Mi", message)
+    assert found is not None
+    enough = f"{found.group(1)}Mi"
+    assert render(EXTERNAL, nested("offloadWorker.resources.limits.memory", enough)).objects
