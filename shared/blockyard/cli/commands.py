@@ -5,9 +5,11 @@ Threading: one event loop in the main thread; SIGINT, SIGTERM and SIGHUP cancel 
 """
 
 import contextlib
+import shlex
 import sys
-from collections.abc import Iterator
-from typing import Annotated, Final
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -28,6 +30,11 @@ from blockyard.cli.until_signal import run_until_signal
 from blockyard.core.errors import BlockyardError, ConfigurationError, NoSpaceError, RunInterruptedError, StartupError
 from blockyard.runtime.settings_source import load_settings, shield_environment
 
+if TYPE_CHECKING:
+    from blockyard.cli.demo_plan import DemoPlan
+    from blockyard.cli.demo_report import DemoReport
+
+_COMPOSE_COMMAND: Final = "docker compose"
 _MAX_SECONDS: Final = 86_400.0
 
 app = typer.Typer(
@@ -80,6 +87,14 @@ def demo(
     ] = 175.0,
     keep: Keep = False,
     short: Annotated[bool, typer.Option("--short", help="A smaller run with the same phases.")] = False,
+    compose: Annotated[
+        list[Path] | None,
+        typer.Option("--compose", metavar="FILE", help="Run on a compose stack that is up; may be repeated."),
+    ] = None,
+    project: Annotated[str, typer.Option("--project", help="With --compose: name of the compose project.")] = "",
+    compose_command: Annotated[
+        str, typer.Option("--compose-command", help="With --compose: program and first arguments.")
+    ] = _COMPOSE_COMMAND,
     unsafe_skip_verification: Annotated[bool, typer.Option("--unsafe-skip-verification", hidden=True)] = False,
 ) -> None:
     """Prove that blocks travel and survive: the run of two nodes, bounded in time, with a summary.
@@ -91,20 +106,32 @@ def demo(
     Takes about a minute (--short: half of that) and never more than --seconds and some more for cleaning up. Wants
     1.8 GiB free in the folder for temporary files (TMPDIR; --short: 0.5 GiB), and gives all of it back.
 
+    With --compose the run takes place on a stack that docker compose has started with its profile demo: freshly, with
+    engines that do not replay by themselves, and with tiers of a size that lets every phase show something (the run
+    says which setting does not fit). Containers are killed with docker compose, services and engines are asked at their
+    published ports. At the end the stack stays as the run has left it: node a is down, two blocks are damaged.
+
     Exit code 0 only when every expectation holds; each failed one is named. When the run ends early, its cause is
     named, and which checks were not reached. A time limit that comes before everything has started is exit code 3.
     """
     stream = sys.stderr if json_summary else sys.stdout
     with _exit_codes():
         with open_display(stream) as display:
-            require_open_files()
-            settings = load_settings()
             from blockyard.cli.demo_plan import FULL, SHORT
-            from blockyard.cli.local_demo import run_local_demo
 
             plan = SHORT if short else FULL
-            skip = unsafe_skip_verification
-            run = run_local_demo(plan, settings, display, limit_seconds=seconds, keep=keep, skip_verification=skip)
+            if compose:
+                _refuse("with --compose", {"--keep": keep, "--unsafe-skip-verification": unsafe_skip_verification})
+                run = _on_compose(plan, compose, project, compose_command, display, seconds)
+            else:
+                own = {"--project": bool(project), "--compose-command": compose_command != _COMPOSE_COMMAND}
+                _refuse("without --compose", own)
+                require_open_files()
+                settings = load_settings()
+                from blockyard.cli.local_demo import run_local_demo
+
+                skip = unsafe_skip_verification
+                run = run_local_demo(plan, settings, display, limit_seconds=seconds, keep=keep, skip_verification=skip)
             report = run_until_signal(run, lambda: _say_stopping(display))
         with writing():
             sys.stdout.write(report.to_json() + "\n" if json_summary else report.to_text())
@@ -112,6 +139,27 @@ def demo(
     if not report.ready:
         raise typer.Exit(EXIT_START)
     raise typer.Exit(EXIT_FAILED if report.failures() else EXIT_OK)
+
+
+def _on_compose(
+    plan: "DemoPlan", files: list[Path], project: str, command: str, display: Display, seconds: float
+) -> "Coroutine[object, object, DemoReport]":
+    from blockyard.cli.compose.command import ComposeCommand
+    from blockyard.cli.compose.demo import PROFILE, run_compose_demo
+
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise ConfigurationError("not a command line", key="--compose-command", reason=str(error)) from None
+    if not words:
+        raise ConfigurationError("names no program", key="--compose-command")
+    return run_compose_demo(plan, ComposeCommand(words, files, project, PROFILE), display, limit_seconds=seconds)
+
+
+def _refuse(where: str, options: dict[str, bool]) -> None:
+    """Refuse options that were given and mean nothing."""
+    if given := [name for name, is_given in options.items() if is_given]:
+        raise ConfigurationError(f"has no meaning {where}", key=", ".join(given))
 
 
 def run_command() -> int:

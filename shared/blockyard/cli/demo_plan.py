@@ -59,7 +59,7 @@ FULL: Final = DemoPlan(
 )
 
 SHORT: Final = DemoPlan(
-    cluster=ClusterPlan(g1_blocks=96, g2_blocks=384, g3_blocks=512, g4_bytes=128 << 20),
+    cluster=ClusterPlan(g1_blocks=96, g2_blocks=256, g3_blocks=512, g4_bytes=128 << 20),
     compute=Requests(0, 50),
     pace=20.0,
     recent=Requests(40, 10),

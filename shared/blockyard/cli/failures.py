@@ -36,3 +36,19 @@ class SystemCallError(BlockyardError):
     code = "system-call"
     title = "The system refused a call"
     remedy = "Look at the reason named here."
+
+
+class ComposeError(BlockyardError):
+    """A command of docker compose failed or did not end."""
+
+    code = "compose"
+    title = "A command of docker compose failed"
+    remedy = "Try the command named here by hand; --compose, --project and --compose-command say which one is run."
+
+
+class StackNotFreshError(StartupError):
+    """A stack that is to be measured has worked already."""
+
+    code = "stack-not-fresh"
+    title = "The stack has worked already"
+    remedy = "Take it down with its volumes (down -v) and start it anew, the engines without --replay."

@@ -58,6 +58,10 @@ class PackVandal:
         self._store = S3ObjectStore(endpoint, credentials)
         self._admin = S3BucketAdmin(endpoint, credentials)
 
+    async def stored_bytes(self) -> int:
+        """Size of all packs."""
+        return sum([listed.object_bytes async for listed in self._admin.list_objects(packs_prefix(self._prefix))])
+
     async def find(self, wanted: Collection[ContentKey]) -> PackedBlock | None:
         """A block with one of these keys that is the last one of a pack and lies in no other pack."""
         packs: list[PackedBlock] = []

@@ -68,9 +68,9 @@ async def run_demo(
     except TimeoutError:
         what = "not finished" if report.ready else "not everything had started"
         report.stopped_by = f"{what} after {limit_seconds:g} s (--seconds)"
-    except ConfigurationError:
-        raise
     except BlockyardError as error:
+        if isinstance(error, ConfigurationError) and not report.ready:
+            raise
         report.stopped_by = str(error)
     except OSError as error:
         report.stopped_by = str(meaning_of(error))
