@@ -13,6 +13,7 @@ from typing import Final
 from blockyard.core.errors import BlockyardError, RequestError, UnsupportedOperationError
 from blockyard.core.vocabulary import ItemStatus, JobKind, Tier
 from blockyard.runtime.job_executor import AttachAnswer, JobControl
+from blockyard.runtime.logs import get_logger
 from blockyard.tiers.arena import Arena
 from blockyard.wire.worker_channel import Attach, Find, Found, InventoryPage, Job, MapEngine, UnmapEngine
 from blockyard_remote_tier.arena_lease import ArenaLease, CopyThread
@@ -23,6 +24,8 @@ from blockyard_remote_tier.pack_reader import PackReader
 from blockyard_remote_tier.pack_writer import PackWriter, PutPlan
 
 MOVER_NAME: Final = "obstore"
+_STANDALONE: Final = "g4.standalone"
+_log: Final = get_logger(__name__)
 
 
 class RemoteExecutor:
@@ -37,8 +40,11 @@ class RemoteExecutor:
         reader: PackReader,
         finder: Finder,
         attached: Callable[[], None],
+        *,
+        standalone: bool,
     ) -> None:
-        """Execute through these; ``attached`` is told of every attach."""
+        """Execute through these; ``attached`` is told of every attach, of which a ``standalone`` one takes none."""
+        self._standalone = standalone
         self._attached = attached
         self._arenas = arenas
         self._copies = copies
@@ -49,6 +55,11 @@ class RemoteExecutor:
 
     async def attach(self, attach: Attach, arena_fd: int | None) -> AttachAnswer:
         """Map the arena of the node; ends when no copy for an earlier life is in progress."""
+        if self._standalone:
+            if arena_fd is not None:
+                os.close(arena_fd)
+            _log.warning("a block-manager was refused: this serves no node", key=_STANDALONE, instance=attach.instance)
+            raise UnsupportedOperationError("this remote-tier serves no node", key=_STANDALONE)
         if attach.arena is None or arena_fd is None:
             raise RequestError("the remote tier needs the arena of its node", instance=attach.instance)
         try:

@@ -100,7 +100,13 @@ class RemoteTier:
         self.writes = IndexWrites(self._index, metrics.dropped.labels("index_write").inc)
         repair = IndexRepair(reads, ports.admin, self._index, g4.prefix)
         self.upkeep = Upkeep(
-            self.opened, self._index, self.writes, repair, health=health, metrics=metrics, attached=attached
+            self.opened,
+            self._index,
+            self.writes,
+            repair,
+            health=health,
+            metrics=metrics,
+            attached=None if g4.standalone else attached,
         )
         self.executor = RemoteExecutor(
             self._arenas,
@@ -111,6 +117,7 @@ class RemoteTier:
             # Not while it is being probed: the upkeep does that, at nobody's cost.
             self._finder(metrics, tracer, random.Random(worker_epoch), lambda: breaker.state is BreakerState.CLOSED),
             attached=self.upkeep.poke,
+            standalone=g4.standalone,
         )
 
     def _writer(

@@ -2,7 +2,7 @@
 
 ::
 
-    every few seconds, or when poked:   is a block-manager attached? -> check `attached`
+    every few seconds, or when poked:   is a block-manager attached? -> check `attached`, where this serves a node
                                         ask the store for its marker -> check `s3`
                                         ask the index for its state  -> check `redis`; absent: rebuild from the listing,
                                                                         then make the index writes that wait
@@ -47,22 +47,24 @@ class Upkeep:
         *,
         health: Health,
         metrics: Metrics,
-        attached: Callable[[], bool],
+        attached: Callable[[], bool] | None,
     ) -> None:
-        """Care for these; ``attached`` says whether a block-manager is served."""
+        """Care for these; ``attached`` says whether a block-manager is served, None that none ever is."""
         self._opened = opened
         self._index = index
         self._writes = writes
         self._repair = repair
         self._health = health
         self._metrics = metrics
-        self._attached = attached
-        self._checks = (self._check_attached, self._check_store, self._check_index)
-        self._poked = tuple(asyncio.Event() for _ in self._checks)
+        self._checks: tuple[Callable[[], Awaitable[bool]], ...] = (self._check_store, self._check_index)
         self._holding: dict[str, bool] = {}
         self._builder = secrets.token_bytes(16)
-        for check in (Server.REDIS, Server.S3, "attached"):
+        for check in (Server.REDIS, Server.S3):
             health.set(check, False, "not asked yet")
+        if attached is not None:
+            self._checks = (lambda: self._check_attached(attached), *self._checks)
+            health.set("attached", False, "not asked yet")
+        self._poked = tuple(asyncio.Event() for _ in self._checks)
 
     def poke(self) -> None:
         """Something changed or was found missing: look now."""
@@ -93,8 +95,8 @@ class Upkeep:
                 async with asyncio.timeout(pause):
                     await poked.wait()
 
-    async def _check_attached(self) -> bool:
-        return self._show("attached", "" if self._attached() else "no block-manager has attached")
+    async def _check_attached(self, attached: Callable[[], bool]) -> bool:
+        return self._show("attached", "" if attached() else "no block-manager has attached")
 
     async def _check_store(self) -> bool:
         known = self._opened.marker is not None

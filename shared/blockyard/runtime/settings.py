@@ -117,7 +117,7 @@ class G4Section(_Section):
     enabled: bool = True
     """Whether the node has this tier. Without it no remote-tier is needed."""
     standalone: bool = False
-    """The remote-tier serves no node: it keeps the shared index, and waits for no block-manager."""
+    """The remote-tier serves no node: it keeps the shared index and refuses block-managers. Others ignore this."""
     endpoint_url: str = "http://127.0.0.1:8333"
     """Address of the S3-compatible server: scheme, host and port."""
     region: str = Field(default="us-east-1", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")

@@ -172,9 +172,10 @@ class RemoteTierProcess(ServiceProcess):
         """Wait until the page of readiness is so."""
         async with asyncio.timeout(START_SECONDS), httpx.AsyncClient() as client:
             while True:
-                page = await client.get(f"{self.folder.read_http()}/readyz")
-                if holds(page):
-                    return page
+                if (url := self.folder.read_http()) is not None:
+                    page = await client.get(f"{url}/readyz")
+                    if holds(page):
+                        return page
                 await asyncio.sleep(_POLL_SECONDS)
 
     def close(self) -> None:

@@ -61,13 +61,16 @@ async def make_node() -> AsyncIterator[MakeNode]:
         skip_verification: bool = False,
         target_bytes: int = GEOMETRY.target_bytes,
         max_requests: int = 8,
+        standalone: bool = False,
     ) -> Node:
         store = MemoryStore() if store is None else store
         index = MemoryIndex(clock) if index is None else index
         health, metrics, tracer = Health(), Metrics("test"), RecordingTracer()
         tier = RemoteTier(
             NodeSettings(
-                g4=G4Section.model_validate({"target_bytes": target_bytes, "max_requests": max_requests}),
+                g4=G4Section.model_validate(
+                    {"target_bytes": target_bytes, "max_requests": max_requests, "standalone": standalone}
+                ),
                 unsafe=UnsafeSection(skip_verification=skip_verification),
             ),
             RemotePorts(store=store, admin=store, index=index),
