@@ -122,12 +122,15 @@ def walk(request: pytest.FixtureRequest) -> Iterator[Walk]:
 
 
 def test_every_step_does_and_shows_what_the_page_says(walk: Walk) -> None:
-    for block in blocks(PAGE):
-        walk.follow(block)
+    steps = list(blocks(PAGE))
+    texts = [fence.text for fence in fences(PAGE) if fence.kind == "text"]
+    assert [step.shown for step in steps if step.shown] == texts[:-1], "each text stands behind its commands"
+    for step in steps:
+        walk.follow(step)
     assert walk.done == commands_of(Runner.QUICKSTART)
     assert walk.running is not None
     assert walk.running.interrupt(seconds=30.0) == 0
-    assert missing_lines(fences(PAGE)[-1].text, walk.running.text) == []
+    assert missing_lines(texts[-1], walk.running.text) == []
 
 
 @pytest.mark.parametrize(
