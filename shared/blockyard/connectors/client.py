@@ -8,6 +8,8 @@
     register(run, blocks)                         G1 blocks complete: offered to the lower tiers
     deregister(blocks) / reset()                  G1 blocks about to be reused
 
+``lookup``, ``load`` and ``register`` take the W3C ``traceparent`` of the engine's request: what the node records about
+them joins that trace. Anything else given there counts as none.
 The client reconnects by itself, says hello again, announces its G1 set and asks for old writes to be settled. While
 there is no connection, or the block-manager leaves a call without an answer, every call raises ``UnavailableError`` at
 once: the engine goes on as if nothing were cached. A block-manager that was told too little meanwhile is told anew.
@@ -52,6 +54,7 @@ from blockyard.core.vocabulary import (
 )
 from blockyard.wire import connector_channel as channel
 from blockyard.wire.codec import MAX_KEYS_PER_CALL, PROTOCOL_VERSION
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent, parse_trace_parent
 
 __all__ = ["BlockyardClient", "EngineDescription", "LoadResult"]
 
@@ -127,12 +130,16 @@ class BlockyardClient:
 
     # --- calls --------------------------------------------------------------------------------------------------------
     async def lookup(
-        self, run: ChainRun, *, tenant: TenantDigest = DEFAULT_TENANT, remote_wait_seconds: float = 0.0
+        self, run: ChainRun, *, tenant: TenantDigest = DEFAULT_TENANT, remote_wait_seconds: float = 0.0, trace: str = ""
     ) -> tuple[Availability, ...]:
         """Best source of each block; takes nothing."""
         request = channel.Lookup(run=wire_run(run), tenant=tenant, remote_wait_ms=int(remote_wait_seconds * 1_000))
-        timeout_seconds = CALL_TIMEOUT_SECONDS + remote_wait_seconds
-        reply = await self._connector.connected().call(request, channel.LookupReply, timeout_seconds=timeout_seconds)
+        reply = await self._connector.connected().call(
+            request,
+            channel.LookupReply,
+            timeout_seconds=CALL_TIMEOUT_SECONDS + remote_wait_seconds,
+            trace=parse_trace_parent(trace),
+        )
         return availability_of(reply, len(run))
 
     async def reserve(self, request: RequestId, run: ChainRun, *, ttl_seconds: float = 5.0) -> int:
@@ -145,7 +152,12 @@ class BlockyardClient:
         await self._connector.connected().call(channel.Release(request=request), channel.Done)
 
     async def register(
-        self, run: ChainRun, blocks: Sequence[EngineBlockId], *, tenant: TenantDigest = DEFAULT_TENANT
+        self,
+        run: ChainRun,
+        blocks: Sequence[EngineBlockId],
+        *,
+        tenant: TenantDigest = DEFAULT_TENANT,
+        trace: str = "",
     ) -> None:
         """Announce G1 blocks whose writes are complete: block i of the run lies in ``blocks[i]``.
 
@@ -164,7 +176,7 @@ class BlockyardClient:
         registered = RegisteredRun(run, tenant, tuple(blocks))
         self._set.add(registered)
         try:
-            await self._tell(self._register_message(registered), channel.Registered)
+            await self._tell(self._register_message(registered), channel.Registered, parse_trace_parent(trace))
         except RequestError:
             self._set.withdraw(registered)
             raise
@@ -195,6 +207,7 @@ class BlockyardClient:
         *,
         ttl_seconds: float,
         tenant: TenantDigest = DEFAULT_TENANT,
+        trace: str = "",
     ) -> LoadResult:
         """Bring block i of the run into G1 block ``blocks[i]``; answers when no further write can follow.
 
@@ -222,7 +235,8 @@ class BlockyardClient:
         )
         self._unsettled.update(blocks)
         try:
-            finished = await self._run_load(link, message, blocks, ttl_seconds + _OVERDUE_SECONDS)
+            open_call = link.call(message, channel.LoadOpened, trace=parse_trace_parent(trace))
+            finished = await self._run_load(link, open_call, blocks, ttl_seconds + _OVERDUE_SECONDS)
         except (PeerClosedError, DeadlineExceededError):
             link.give_up()  # written or not is unknown: the next connection settles the blocks
             return LoadResult.unknown(len(blocks))
@@ -239,10 +253,14 @@ class BlockyardClient:
 
     # --- loads --------------------------------------------------------------------------------------------------------
     async def _run_load(
-        self, link: ManagerLink, message: channel.OpenLoad, blocks: Sequence[EngineBlockId], timeout_seconds: float
+        self,
+        link: ManagerLink,
+        open_call: Coroutine[object, object, channel.LoadOpened],
+        blocks: Sequence[EngineBlockId],
+        timeout_seconds: float,
     ) -> channel.LoadFinished | None:
         """The end of a load; None where it is overdue, and settled in the background."""
-        opening = asyncio.create_task(link.call(message, channel.LoadOpened))
+        opening = asyncio.create_task(open_call)
         try:
             # Shielded: a caller that goes away must not take with it the number by which the load can be closed.
             opened = await asyncio.shield(opening)
@@ -302,11 +320,16 @@ class BlockyardClient:
         self._set.announce_all()
         return self._announce_set(link), self._settle(link, frozenset(self._unsettled))
 
-    async def _tell(self, message: channel.Request, kind: type[channel.Registered] | type[channel.Done]) -> None:
+    async def _tell(
+        self,
+        message: channel.Request,
+        kind: type[channel.Registered] | type[channel.Done],
+        trace: TraceParent = NO_TRACE,
+    ) -> None:
         """Report a change of the G1 set; where it was not carried out, the next connection announces the whole set."""
         link = self._connector.connected()
         try:
-            await link.call(message, kind)
+            await link.call(message, kind, trace=trace)
         except DeadlineExceededError:
             raise  # sent, and carried out in its turn
         except UnavailableError:

@@ -28,6 +28,7 @@ from blockyard.core.errors import (
 from blockyard.core.vocabulary import LoadId
 from blockyard.runtime.rpc.client import RpcClient
 from blockyard.wire import connector_channel as channel
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 
 Expected = TypeVar("Expected", bound=channel.Reply)
 
@@ -81,9 +82,14 @@ class ManagerLink:
         return self._expected(reply, channel.Welcome)
 
     async def call(
-        self, request: channel.Request, kind: type[Expected], *, timeout_seconds: float = CALL_TIMEOUT_SECONDS
+        self,
+        request: channel.Request,
+        kind: type[Expected],
+        *,
+        timeout_seconds: float = CALL_TIMEOUT_SECONDS,
+        trace: TraceParent = NO_TRACE,
     ) -> Expected:
-        """Ask, and check the type of the answer.
+        """Ask, on behalf of a trace, and check the type of the answer.
 
         Raises:
             PeerClosedError: the session is over (this end closes it where the answer makes no sense); whether the
@@ -96,7 +102,7 @@ class ManagerLink:
             raise UnavailableError("not asked: the block-manager left an earlier call without an answer")
         heard = rpc.frames_received
         try:
-            reply = await rpc.call(request, timeout_seconds=timeout_seconds)
+            reply = await rpc.call(request, timeout_seconds=timeout_seconds, trace=trace)
         except DeadlineExceededError:
             if rpc.frames_received == heard:
                 self._fell_silent()

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from blockyard.runtime.current_trace import current_trace
 from blockyard.runtime.rpc.server import RpcServer
 from blockyard.runtime.rpc.session import RpcSession
 from blockyard.wire import connector_channel as channel
+from blockyard.wire.trace_parent import TraceParent
 
 WAIT_SECONDS: Final = 5.0
 
@@ -23,6 +25,8 @@ class ScriptedManager:
     """A block-manager that answers from a table and remembers what it was told."""
 
     seen: list[channel.Request] = field(default_factory=list)
+    traces: list[TraceParent] = field(default_factory=list)
+    """Trace context of each request seen."""
     sessions: list[RpcSession] = field(default_factory=list)
     answers: dict[type[channel.Request], Callable[[], Awaitable[channel.Reply]]] = field(default_factory=dict)
     arrived: dict[type[channel.Request], asyncio.Event] = field(default_factory=dict)
@@ -30,6 +34,7 @@ class ScriptedManager:
     async def handle(self, session: RpcSession, request: channel.Request, fds: list[int]) -> channel.Reply:
         """Remember a request and answer it."""
         self.seen.append(request)
+        self.traces.append(current_trace())
         if session not in self.sessions:
             self.sessions.append(session)
         self.event(type(request)).set()
@@ -48,6 +53,10 @@ class ScriptedManager:
     def of(self, kind: type[channel.Request]) -> list[channel.Request]:
         """Requests of this type in order of arrival."""
         return [request for request in self.seen if type(request) is kind]
+
+    def traces_of(self, kind: type[channel.Request]) -> list[TraceParent]:
+        """Trace contexts of the requests of this type in order of arrival."""
+        return [trace for request, trace in zip(self.seen, self.traces, strict=True) if type(request) is kind]
 
 
 def _usual_answer(request: channel.Request) -> channel.Reply:

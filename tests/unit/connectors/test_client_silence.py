@@ -51,7 +51,8 @@ def path(tmp_path: Path) -> Path:
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CALL_TIMEOUT_SECONDS", "_OVERDUE_SECONDS"):
         monkeypatch.setattr(f"blockyard.connectors.client.{name}", 0.02)
-    monkeypatch.setattr(ManagerLink.call, "__kwdefaults__", {"timeout_seconds": 0.02})
+    defaults = dict(ManagerLink.call.__kwdefaults__ or {})
+    monkeypatch.setattr(ManagerLink.call, "__kwdefaults__", defaults | {"timeout_seconds": 0.02})
 
 
 @asynccontextmanager

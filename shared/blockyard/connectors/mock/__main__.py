@@ -24,6 +24,7 @@ from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.connectors.mock.command_loop import CommandLoop, lines_of
 from blockyard.connectors.mock.engine import MockEngine
 from blockyard.connectors.mock.engine_service import EngineService, ListenAddress, OwnReplay, wait_for_node
+from blockyard.connectors.mock.request_traces import traces_at_ratio
 from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS
 from blockyard.connectors.mock.trace_replay import TraceReplay
 from blockyard.core.errors import BlockyardError
@@ -64,6 +65,12 @@ def _options() -> argparse.Namespace:
         metavar="HOST:PORT",
         help="take commands over TCP; whoever reaches the port commands the engine, so let only this machine reach it",
     )
+    parser.add_argument(
+        "--trace-ratio",
+        type=_ratio,
+        default=0.0,
+        help="share of the requests whose traces are recorded; 0: the services decide (0)",
+    )
     parser.add_argument("--replay", action="store_true", help="replay the trace until a controller takes over")
     parser.add_argument(
         "--pace", type=_number, default=8.0, help="with --replay: times faster than real, 0: as fast as possible (8)"
@@ -89,6 +96,13 @@ def _number(text: str) -> float:
     return value
 
 
+def _ratio(text: str) -> float:
+    value = _number(text)
+    if value > 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
+    return value
+
+
 def _identity(options: argparse.Namespace) -> ModelIdentity:
     return ModelIdentity(
         model=options.model,
@@ -111,7 +125,7 @@ async def _obey(options: argparse.Namespace, commands: BinaryIO) -> None:
     with EngineMemory(options.blocks, options.block_bytes) as memory:
         async with BlockyardClient(options.socket, description, memory) as client:
             await client.wait_connected(_CONNECT_SECONDS)
-            engine = MockEngine(client, memory, identity)
+            engine = MockEngine(client, memory, identity, traces_at_ratio(options.trace_ratio))
             await CommandLoop(engine, TraceReplay(engine), write).run(lines_of(commands))
 
 
@@ -138,7 +152,8 @@ async def _run_service(options: argparse.Namespace) -> None:
     with EngineMemory(options.blocks, options.block_bytes) as memory:
         async with BlockyardClient(options.socket, description, memory) as client:
             await wait_for_node(client, say)
-            service = EngineService(MockEngine(client, memory, identity), own_replay, say)
+            engine = MockEngine(client, memory, identity, traces_at_ratio(options.trace_ratio))
+            service = EngineService(engine, own_replay, say)
             await service.run(options.listen, lambda port: say(f"takes commands at port {port}"))
 
 

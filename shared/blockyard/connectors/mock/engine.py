@@ -14,12 +14,14 @@ from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.connectors.mock.oracle import payload, wrong_bytes
 from blockyard.connectors.mock.prefix_cache import PrefixCache
+from blockyard.connectors.mock.request_traces import BeginTrace, no_traces
 from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS, TraceRequest
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import DeadlineExceededError, UnavailableError
 from blockyard.core.hashing import content_run
 from blockyard.core.identity import ModelIdentity, SequenceScope
 from blockyard.core.vocabulary import Availability, ContentKey, EngineBlockId, ItemStatus, RequestId, Tier
+from blockyard.wire.trace_parent import TraceParent
 
 _LOAD_TTL_SECONDS: Final = 2.0
 """A load that takes longer is worth less than computing: the engine waits for it in the middle of a request."""
@@ -65,10 +67,17 @@ class BlockOutcome:
 class MockEngine:
     """Engine with ``memory`` as G1, connected through ``client``."""
 
-    def __init__(self, client: BlockyardClient, memory: EngineMemory, identity: ModelIdentity) -> None:
-        """Serve requests of the default scope."""
+    def __init__(
+        self,
+        client: BlockyardClient,
+        memory: EngineMemory,
+        identity: ModelIdentity,
+        begin_trace: BeginTrace = no_traces,
+    ) -> None:
+        """Serve requests of the default scope; each begins a trace with ``begin_trace``."""
         self.counts = EngineCounts()
         self._client = client
+        self._begin_trace = begin_trace
         self._memory = memory
         self._identity = identity.digest()
         self._scope = SequenceScope()
@@ -99,7 +108,7 @@ class MockEngine:
             blocks, _ = self._cache.allocate(len(rest), self._client.unsettled_blocks)
             await self._tell_reuse(blocks)
             request_id = RequestId(f"trace-{request.index}-{self.counts.requests}")
-            outcomes += await self._fill(request_id, rest, blocks)
+            outcomes += await self._fill(request_id, rest, blocks, self._begin_trace())
         finally:
             self._cache.let_go(held + blocks)
         return outcomes
@@ -118,8 +127,10 @@ class MockEngine:
         except UnavailableError as error:
             self._count_refused(error)  # guards are raised; the set is announced again after the reconnect
 
-    async def _fill(self, request: RequestId, run: ChainRun, blocks: list[EngineBlockId]) -> list[BlockOutcome]:
-        outcomes = await self._load(request, run, blocks)
+    async def _fill(
+        self, request: RequestId, run: ChainRun, blocks: list[EngineBlockId], trace: TraceParent
+    ) -> list[BlockOutcome]:
+        outcomes = await self._load(request, run, blocks, trace)
         usable = 0
         for outcome in outcomes:
             if outcome.status is not ItemStatus.OK or outcome.wrong_bytes:
@@ -133,18 +144,22 @@ class MockEngine:
             self._own.add(run.key(index))
             self.counts.computed += 1
             usable = index + 1
-        await self._register(run.slice(0, usable), blocks[:usable])
+        await self._register(run.slice(0, usable), blocks[:usable], trace)
         return outcomes
 
-    async def _load(self, request: RequestId, run: ChainRun, blocks: list[EngineBlockId]) -> list[BlockOutcome]:
+    async def _load(
+        self, request: RequestId, run: ChainRun, blocks: list[EngineBlockId], trace: TraceParent
+    ) -> list[BlockOutcome]:
         try:
-            found = await self._client.lookup(run, remote_wait_seconds=_REMOTE_WAIT_SECONDS)
+            found = await self._client.lookup(run, remote_wait_seconds=_REMOTE_WAIT_SECONDS, trace=trace)
             self.counts.unknown += sum(value is Availability.UNKNOWN for value in found)
             hits = next((index for index, value in enumerate(found) if not value.is_hit), len(found))
             if not hits:
                 return [BlockOutcome(key, found[index], None, None, 0) for index, key in enumerate(run)]
             await self._client.reserve(request, run.slice(0, hits))
-            result = await self._client.load(request, run.slice(0, hits), blocks[:hits], ttl_seconds=_LOAD_TTL_SECONDS)
+            result = await self._client.load(
+                request, run.slice(0, hits), blocks[:hits], ttl_seconds=_LOAD_TTL_SECONDS, trace=trace
+            )
             self.counts.late_answers += not self._client.unsettled_blocks.isdisjoint(blocks)
             await self._client.release(request)
         except UnavailableError as error:
@@ -173,12 +188,12 @@ class MockEngine:
             self.counts.foreign[source] += key not in self._own
         return wrong
 
-    async def _register(self, run: ChainRun, blocks: list[EngineBlockId]) -> None:
+    async def _register(self, run: ChainRun, blocks: list[EngineBlockId], trace: TraceParent) -> None:
         named = [index for index, key in enumerate(run) if self._cache.insert(key, blocks[index])]
         if not named:
             return
         first, last = named[0], named[-1] + 1
         try:
-            await self._client.register(run.slice(first, last), blocks[first:last])
+            await self._client.register(run.slice(first, last), blocks[first:last], trace=trace)
         except UnavailableError as error:
             self._count_refused(error)  # the client announces its set after the reconnect
