@@ -31,9 +31,10 @@ COMMANDS = [command for command in commands_of(Runner.COMPOSE) if not command.pr
 def split(words: list[str]) -> tuple[list[str], str, list[str]]:
     """Options of compose, verb, and what follows it."""
     rest, options = words[2:], []
-    while rest and rest[0] in _GLOBAL:
-        options += rest[:2]
-        rest = rest[2:]
+    while rest and rest[0].partition("=")[0] in _GLOBAL:
+        count = 1 if "=" in rest[0] else 2
+        options += rest[:count]
+        rest = rest[count:]
     return options, rest[0], rest[1:]
 
 
@@ -99,6 +100,7 @@ def test_compose_accepts_files_options_and_services(command: Command, folder: Pa
     ("text", "words"),
     [
         ("docker compose -f docker-compose.yml --profile demo up -d --wait", (["up"], [])),
+        ("docker compose --profile=demo stop engine-a", (["stop"], ["engine-a"])),
         ("docker compose logs --tail 5 block-manager-a", (["logs"], ["block-manager-a"])),
         ("docker compose exec -T block-manager-a blockyard-health ready", (["exec"], ["block-manager-a"])),
     ],
