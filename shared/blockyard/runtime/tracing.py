@@ -187,11 +187,10 @@ class SdkSpan:
 class SpanDelivery(SpanProcessor):
     """Takes ended spans and delivers them in batches, from a bounded queue, on a thread of its own."""
 
-    def __init__(self, exporter: SpanExporter, metrics: Metrics, *, queue_spans: int = QUEUE_SPANS) -> None:
-        """Deliver through ``exporter``, which is closed with this; at most ``queue_spans`` wait."""
+    def __init__(self, exporter: SpanExporter, metrics: Metrics) -> None:
+        """Deliver through ``exporter``, which is closed with this."""
         self._exporter = exporter
         self._metrics = metrics
-        self._queue_spans = queue_spans
         self._queue: deque[ReadableSpan] = deque()
         self._changed = threading.Condition()
         self._closing = False
@@ -206,7 +205,7 @@ class SpanDelivery(SpanProcessor):
         """A recorded span ended; never waits for the receiver."""
         self._metrics.spans.inc()
         with self._changed:
-            full = self._closing or len(self._queue) >= self._queue_spans
+            full = self._closing or len(self._queue) >= QUEUE_SPANS
             if not full:
                 self._queue.append(span)
                 if len(self._queue) >= BATCH_SPANS:

@@ -226,3 +226,12 @@ def test_contexts_of_traces_that_nobody_records_pass_through(make_world: MakeWor
     world.settle()
     assert trace in world.sent_traces.values()
     assert world.tracer.spans == []
+
+
+def test_the_question_to_the_index_belongs_to_the_load_that_asks(make_world: MakeWorld) -> None:
+    world = make_world().ready()
+    load(world.connect("one"), chain("elsewhere", 2), new_trace())
+    (question,) = world.index.questions
+    assert question.trace == world.tracer.only(SpanName.LOAD).traceparent
+    world.settle()
+    assert world.tracer.open == []

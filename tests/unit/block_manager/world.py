@@ -4,12 +4,13 @@
 steps. ``check`` holds what must be true whenever the world rests.
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from blockyard.core.block_name import BlockName, names_of
+from tests.unit.block_manager.fake_index import FakeIndex
+
+from blockyard.core.block_name import names_of
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.events import BlockScope, EventOwner, OwnerKind
 from blockyard.core.identity import ModelIdentity
@@ -19,7 +20,6 @@ from blockyard.core.onboard_plan import LoadOutcome
 from blockyard.core.outbox import Outbox
 from blockyard.core.pack_plan import PackGeometry
 from blockyard.core.vocabulary import (
-    Availability,
     EngineBlockId,
     EngineId,
     Epoch,
@@ -42,11 +42,9 @@ from blockyard.tiers.header import HeaderState
 from blockyard.wire import worker_channel as channel
 from blockyard.wire.connector_channel import Hello
 from blockyard.wire.event_codec import decode_event, encode_event
-from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard_block_manager.clearing import ClearCounts
 from blockyard_block_manager.engine_sessions import EngineSession
 from blockyard_block_manager.g1_set import G1Block
-from blockyard_block_manager.load import FindCallback
 from blockyard_block_manager.manager_metrics import ManagerMetrics
 from blockyard_block_manager.manager_spans import ManagerSpans
 from blockyard_block_manager.node_core import NodeCore
@@ -57,41 +55,6 @@ BLOCK_TOKENS = 16
 MODEL = ModelIdentity(model="test", block_bytes=BLOCK_BYTES, block_tokens=BLOCK_TOKENS)
 OW, RT = WorkerRole.OFFLOAD_WORKER, WorkerRole.REMOTE_TIER
 NODE = EventOwner(OwnerKind.NODE, "node")
-
-
-@dataclass
-class Question:
-    """A lookup in the shared index that was not answered yet."""
-
-    names: tuple[BlockName, ...]
-    done: FindCallback
-
-
-class FakeIndex:
-    """The shared index over the fake store; answers when told to."""
-
-    def __init__(self, world: "World") -> None:
-        self.world = world
-        self.questions: deque[Question] = deque()
-
-    def usable(self) -> bool:
-        return RT in self.world.connected
-
-    def find(
-        self,
-        scope: BlockScope,
-        names: Sequence[BlockName],
-        timeout_seconds: float,
-        done: FindCallback,
-        trace: TraceParent = NO_TRACE,
-    ) -> None:
-        self.questions.append(Question(tuple(names), done))
-
-    def answer(self) -> None:
-        question = self.questions.popleft()
-        found = [self.world.store.index.get(name.key) if self.usable() else None for name in question.names]
-        absent = Availability.MISS if self.usable() else Availability.UNKNOWN
-        question.done([(absent if locator is None else Availability.G4, locator) for locator in found])
 
 
 @dataclass
@@ -145,7 +108,7 @@ class World:
         self.memories: dict[int, FakeEngineMemory] = {}
         self.engines: dict[str, Engine] = {}
         self.outcomes: dict[LoadId, LoadOutcome] = {}
-        self.sent_traces: dict[int, TraceParent] = {}
+        self.sent_traces: dict[int, str] = {}
         """Trace context that went with each job, by number."""
         self.connected: set[WorkerRole] = set()
         self.between_steps: Callable[[], None] = lambda: None
@@ -191,7 +154,7 @@ class World:
             g4_enabled=self._g4,
         )
         profile = replace(plain, **self._overrides)
-        self.index = FakeIndex(self)
+        self.index = FakeIndex(self.store, self.connected)
         self.metrics = Metrics("test")
         self.outbox = Outbox("node", profile.epoch, 1 << 24, encode_event)
         self.tracer = RecordingTracer()
