@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 from tests.unit.runtime.span_receiver import ReceivedSpan, SpanReceiver
