@@ -109,3 +109,27 @@ def test_entry_point_loads_next_to_nothing_before_an_interrupt_ends_it() -> None
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--compose", "c.yml", "--keep"], "no meaning with --compose (key=--keep)"),
+        (["--compose", "c.yml", "--unsafe-skip-verification"], "key=--unsafe-skip-verification"),
+        (["--project", "p"], "no meaning without --compose (key=--project)"),
+        (["--compose-command", "podman compose"], "key=--compose-command"),
+        (["--compose", "c.yml", "--compose-command", "'"], "not a command line"),
+        (["--compose", "c.yml", "--compose-command", " "], "names no program"),
+        (["--compose", "c.yml", "--compose-command", "/nowhere/docker compose"], "cannot be run"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(arguments: list[str], words: str) -> None:
+    result = CliRunner().invoke(app, ["demo", *arguments])
+    assert result.exit_code == EXIT_USAGE
+    assert words in result.stderr
+
+
+def test_help_of_the_proof_run_says_what_a_stack_has_to_be() -> None:
+    text = " ".join(CliRunner().invoke(app, ["demo", "--help"]).stdout.split())
+    for words in ("profile demo", "do not replay by themselves", "node a is down, two blocks are damaged"):
+        assert words in text

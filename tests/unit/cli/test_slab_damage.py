@@ -1,10 +1,14 @@
 """Damage hits exactly one payload byte of a valid block."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from blockyard.cli.slab_damage import flip_slab_byte, slab_blocks
+from blockyard.cli.slab_damage import SlabBlock, flip_slab_byte, slab_blocks
 from blockyard.core.vocabulary import ROOT_KEY, BlockId, ChainDigest, Epoch, Generation, IdentityDigest
 from blockyard.tiers.g3_slab.layout import SlabGeometry
 from blockyard.tiers.g3_slab.superblock import Superblock, pack_superblock
@@ -69,3 +73,41 @@ def test_one_byte_of_the_payload_changes(slab: Path) -> None:
     assert len(changed) == 1
     assert first <= changed[0] < first + PAYLOAD_BYTES
     assert len(slab_blocks(slab.parent)) == 1
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The program, in the environment of a service whose slab files lie in ``folder``."""
+    return subprocess.run(
+        [sys.executable, "-m", "blockyard.cli.slab_damage", *arguments],
+        env=os.environ | {"BLOCKYARD_G3__FOLDER": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+
+
+def test_the_program_lists_and_damages_what_the_functions_do(slab: Path) -> None:
+    (block,) = slab_blocks(slab.parent)
+    listed = run(slab.parent, "list")
+    assert msgspec.json.decode(listed.stdout, type=SlabBlock) == block
+    before = slab.read_bytes()
+    assert run(slab.parent, "flip", listed.stdout).returncode == 0
+    after = slab.read_bytes()
+    assert sum(old != new for old, new in zip(before, after, strict=True)) == 1
+    assert 0 < int(run(slab.parent, "usage").stdout) <= GEOMETRY.total_bytes + 8_192
+
+
+@pytest.mark.parametrize(
+    ("folder", "arguments", "words"),
+    [
+        (Path("/nowhere/g3"), ("list",), "/nowhere/g3"),
+        (Path("/tmp"), ("flip", "no block"), "JSON"),
+        (Path("/tmp"), ("flip", '{"file":"/nowhere"}'), "payload_offset"),
+    ],
+)
+def test_the_program_says_what_it_cannot_do(folder: Path, arguments: tuple[str, ...], words: str) -> None:
+    done = run(folder, *arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr

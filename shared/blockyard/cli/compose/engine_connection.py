@@ -8,7 +8,7 @@ import contextlib
 from typing import Final, final
 
 from blockyard.cli.engine_link import LINE_LIMIT_BYTES, EngineLink
-from blockyard.core.errors import DeadlineExceededError, EngineCommandError, PeerClosedError
+from blockyard.core.errors import BlockyardError, DeadlineExceededError, EngineCommandError, PeerClosedError
 
 _CONNECT_SECONDS: Final = 40.0
 _PAUSE_SECONDS: Final = 0.2
@@ -31,22 +31,33 @@ class EngineConnection(EngineLink):
         Raises:
             DeadlineExceededError: it does not answer, because it waits for its node or has another controller.
         """
-        reason: Exception | None = None
+        reason = "no answer"
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 while True:
-                    try:
-                        await self._open()
+                    reason = await self._attempt()
+                    if not reason:
                         return
-                    # A proxy in between takes connections for an engine that does not listen yet, and then drops them.
-                    except (OSError, PeerClosedError, EngineCommandError) as error:
-                        reason = error
-                        self.close()
                     await asyncio.sleep(_PAUSE_SECONDS)
         except TimeoutError:
             raise DeadlineExceededError(
                 f"the demo engine does not answer: {reason}", engine=self.name, address=self._place
             ) from None
+
+    async def _attempt(self) -> str:
+        """Try once; why it failed, empty when it did not."""
+        failure: BlockyardError | OSError
+        try:
+            await self._open()
+            return ""
+        # A proxy in between takes connections for an engine that does not listen yet, and then drops them.
+        except (OSError, PeerClosedError, EngineCommandError) as error:
+            failure = error
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        self.close()
+        return failure.detail if isinstance(failure, BlockyardError) else str(failure)
 
     async def _open(self) -> None:
         host, _, port = self._place.rpartition(":")

@@ -12,9 +12,9 @@ from typing import Final, TypeVar, final
 import httpx
 import msgspec
 
-from blockyard.cli.compose.node import ComposeNode
 from blockyard.cli.demo_plan import DemoPlan, Requests
 from blockyard.cli.failures import StackNotFreshError
+from blockyard.cli.stage import StageNode
 from blockyard.connectors.mock.commands import Replay
 from blockyard.connectors.mock.trace import load_trace
 from blockyard.core.errors import ConfigurationError, ServerStartError
@@ -58,8 +58,9 @@ class SizeBounds:
     """The largest requests that an engine serves at a time."""
     least_g2: int
     """What is served again from host memory."""
-    most_g2: int
-    """What is computed after the older requests: it pushes them out, so that they come from disk."""
+    most_g2: int | None
+    """What is computed after the older requests: it pushes them out, so that they come from disk. None where what comes
+    from disk after the restart is enough."""
     least_g3: int
     """The older requests and all that is computed after them."""
 
@@ -73,15 +74,16 @@ class SizeBounds:
 
         end = _end(plan.compute)
         largest = sorted(len(request.blocks) for request in trace[plan.compute.first : end])
+        enough_without = blocks(plan.warm.first, _end(plan.warm)) >= plan.min_verified_blocks
         return cls(
             least_g1=sum(largest[-Replay().concurrency :]),
             least_g2=blocks(plan.recent.first, _end(plan.recent)),
-            most_g2=blocks(_end(plan.older), end),
+            most_g2=None if enough_without else blocks(_end(plan.older), end),
             least_g3=blocks(plan.older.first, end),
         )
 
 
-async def require_fitting(plan: DemoPlan, http: httpx.AsyncClient, nodes: Sequence[ComposeNode]) -> None:
+async def require_fitting(plan: DemoPlan, http: httpx.AsyncClient, nodes: Sequence[StageNode]) -> None:
     """See that tiers and engines are neither too small nor too large for a plan.
 
     Raises:
@@ -104,7 +106,7 @@ async def require_fitting(plan: DemoPlan, http: httpx.AsyncClient, nodes: Sequen
                 )
 
 
-async def require_fresh(http: httpx.AsyncClient, nodes: Sequence[ComposeNode], store: G4Section) -> None:
+async def require_fresh(http: httpx.AsyncClient, nodes: Sequence[StageNode], store: G4Section) -> None:
     """See that no block is anywhere yet, and that no engine has served a request by itself.
 
     Raises:
@@ -134,7 +136,7 @@ async def require_fresh(http: httpx.AsyncClient, nodes: Sequence[ComposeNode], s
         raise StackNotFreshError("the object store holds blocks before the run", bucket=store.bucket, bytes=stored)
 
 
-def _require_tier(node: ComposeNode, tiers: _Tiers, name: str, key: str, least: int, most: int | None) -> None:
+def _require_tier(node: StageNode, tiers: _Tiers, name: str, key: str, least: int, most: int | None) -> None:
     tier = tiers.of(name)
     if tier is None or tier.capacity_blocks is None:
         raise ConfigurationError(f"the run needs {name.upper()}", key=key, node=node.name)
@@ -152,7 +154,7 @@ def _end(requests: Requests) -> int:
     return requests.first + requests.count
 
 
-async def _ask(http: httpx.AsyncClient, node: ComposeNode, path: str, kind: type[_Reply]) -> _Reply:
+async def _ask(http: httpx.AsyncClient, node: StageNode, path: str, kind: type[_Reply]) -> _Reply:
     manager = next(address for address in node.addresses() if address.service is ServiceName.BLOCK_MANAGER)
     try:
         answer = await http.get(f"{manager.url}{path}")

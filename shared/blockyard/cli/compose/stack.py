@@ -60,7 +60,6 @@ class ComposeStack:
         try:
             self._exits.push_async_callback(self.http.aclose)
             project = await ComposeProject.read(self._command)
-            self._project = project
             self.nodes = tuple(ComposeNode(name, project, self._expected) for name in NODE_NAMES)
             await self._require_running(project)
             for node in self.nodes:
@@ -125,7 +124,12 @@ class ComposeStack:
         if missing := sorted(service for service in needed if service not in states or not states[service].running):
             start = project.command.line("up", "--detach", "--wait")
             raise ServerStartError(f"not all of the stack runs; start it with: {start}", missing=" ".join(missing))
-        self._expected.update(needed)
+        self.expect(project, needed)
+
+    def expect(self, project: ComposeProject, services: set[str]) -> None:
+        """From now on these services should run."""
+        self._project = project
+        self._expected.update(services)
 
 
 async def _store_of(project: ComposeProject, node: ComposeNode) -> G4Section:
