@@ -13,6 +13,8 @@ from typing import Final
 
 from tests.architecture.doc_tables import ROOT, environment_name, metric_names, setting_keys
 
+from blockyard.runtime.span_names import SpanName
+
 SPAN: Final = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE: Final = re.compile(r"[\w.-]*(/[\w.-]*)+|[\w-]+\.(py|md)")
@@ -24,6 +26,7 @@ _CALL: Final = re.compile(r"([\w.]+)\(.*\)")
 _SOURCES: Final = ("shared", "services", "tests")
 FOREIGN: Final = frozenset({"KV_EVENTS", "BLOCKYARD_CONFIG", "http.json", "channel.sock", "nats.js", "blockyard.yaml"})
 """Names of files that are made at run time, of servers and of variables that are no settings."""
+_SPANS: Final = frozenset(SpanName)
 _SHORT_ROOTS: Final = ("block_manager", "offload_worker", "remote_tier")
 
 
@@ -61,8 +64,8 @@ class Names:
                 self.constants.update(name for name in _bound([node]) if name.isupper())
 
     def knows_dotted(self, name: str) -> bool:
-        """Whether ``a.b.c`` is a module, a name in one, a member of a class, or a setting."""
-        if name in setting_keys() or name in self.modules or f"blockyard.{name}" in self.modules:
+        """Whether ``a.b.c`` is a module, a name in one, a member of a class, a setting, or a span."""
+        if name in setting_keys() or name in _SPANS or name in self.modules or f"blockyard.{name}" in self.modules:
             return True
         owner, _, member = name.rpartition(".")
         if owner in self.classes:

@@ -25,6 +25,7 @@ from pydantic.fields import FieldInfo
 from blockyard.core.errors import BlockyardError
 from blockyard.runtime.setting_variables import ENV_PREFIX, ENV_SEPARATOR
 from blockyard.runtime.settings import NodeSettings
+from blockyard.runtime.span_names import SpanName
 from blockyard.runtime.telemetry import Metrics
 from blockyard_block_manager import recovery
 from blockyard_block_manager.api import problems
@@ -82,10 +83,10 @@ def _attribute_texts(section: type) -> dict[str, str]:
     (tree,) = ast.parse(inspect.getsource(section)).body
     body = tree.body if isinstance(tree, ast.ClassDef) else []
     return {
-        field.target.id: text.value.value
+        target.id: text.value.value
         for field, text in zip(body, body[1:], strict=False)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
+        if isinstance(field, ast.AnnAssign | ast.Assign)
+        and isinstance(target := field.target if isinstance(field, ast.AnnAssign) else field.targets[0], ast.Name)
         and isinstance(text, ast.Expr)
         and isinstance(text.value, ast.Constant)
         and isinstance(text.value.value, str)
@@ -225,6 +226,13 @@ def _metrics_in(path: Path) -> Iterator[str]:
             yield node.attr
 
 
+# --- spans ------------------------------------------------------------------------------------------------------------
+def span_table() -> str:
+    """Every span with what it is about."""
+    texts = _attribute_texts(SpanName)
+    return table(("span", "what"), ((f"`{name.value}`", texts[name.name]) for name in SpanName))
+
+
 # --- programs ---------------------------------------------------------------------------------------------------------
 def program(path: str) -> str:
     """An example program as a page shows it."""
@@ -236,6 +244,7 @@ MADE: Final[dict[str, tuple[str, Callable[[], str]]]] = {
     "settings": ("reference/settings.md", settings_tables),
     "problems": ("reference/api.md", problem_table),
     "metrics": ("reference/metrics.md", metric_table),
+    "spans": ("reference/traces.md", span_table),
     "examples/events.py": ("reference/api.md", partial(program, "examples/events.py")),
     "examples/engine.py": ("reference/api.md", partial(program, "examples/engine.py")),
 }
