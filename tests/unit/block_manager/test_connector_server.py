@@ -27,6 +27,7 @@ from blockyard.runtime.rpc.client import RpcClient
 from blockyard.testing.blocks import chain
 from blockyard.testing.fake_slots import FakeEngineMemory, payload_of
 from blockyard.wire import connector_channel as channel
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard.wire.worker_channel import MapEngine, UnmapEngine
 from blockyard_block_manager.connector_server import ConnectorServer
 from blockyard_block_manager.remote_index import RemoteIndex
@@ -73,8 +74,10 @@ class Peer:
     rpc: RpcClient[channel.Reply, channel.Push]
     pushes: asyncio.Queue[channel.Push]
 
-    async def ask(self, request: channel.Request, fds: tuple[int, ...] = ()) -> channel.Reply:
-        return await self.rpc.call(request, timeout_seconds=WAIT_SECONDS, fds=fds)
+    async def ask(
+        self, request: channel.Request, fds: tuple[int, ...] = (), trace: TraceParent = NO_TRACE
+    ) -> channel.Reply:
+        return await self.rpc.call(request, timeout_seconds=WAIT_SECONDS, fds=fds, trace=trace)
 
     async def hello(self, **changes: object) -> channel.Welcome:
         fds = tuple(os.memfd_create("m", os.MFD_CLOEXEC) for _ in range(2))

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from blockyard.runtime.current_trace import TraceScope
 from blockyard.runtime.logs import configure_logs, get_logger
 from blockyard.runtime.settings import LogSection
+from blockyard.wire.trace_parent import new_trace, trace_id_of
 
 pytestmark = pytest.mark.usefixtures("restored_logging")
 
@@ -73,3 +75,16 @@ def test_setting_up_twice_does_not_double_the_lines(stream: io.StringIO) -> None
         configure_logs(LogSection(json_lines=True), "x", stream)
     get_logger("ours").info("once")
     assert len(lines(stream)) == 1
+
+
+@pytest.mark.parametrize("json_lines", [True, False])
+def test_a_line_written_in_work_for_a_trace_names_it(stream: io.StringIO, json_lines: bool) -> None:
+    configure_logs(LogSection(json_lines=json_lines), "x", stream)
+    trace = new_trace()
+    with TraceScope(trace):
+        get_logger("ours").info("inside")
+        logging.getLogger("theirs").warning("inside")
+    get_logger("ours").info("outside")
+    named = [trace_id_of(trace) in line for line in stream.getvalue().splitlines()]
+    assert named == [True, True, False]
+    assert "trace_id" not in stream.getvalue().splitlines()[-1]
