@@ -3,7 +3,7 @@
 Variables come from the image, then from the container; ``fieldRef`` and ``secretKeyRef`` are looked up in what the test
 gives; ``$(NAME)`` is expanded as Kubernetes does it. Every mount becomes a folder below a root of the test, one per
 volume, so containers of one pod share what they share in the cluster; paths below a mount are written anew in
-variables, command and arguments.
+variables, command, arguments and config maps.
 Threading: none.
 """
 
@@ -82,22 +82,20 @@ def _expanded(text: str, known: Mapping[str, str]) -> str:
 
 def _mounts(rendered: Rendered, pod: PodTemplate, container: Manifest, root: Path) -> dict[str, Path]:
     volumes = {volume["name"]: volume for volume in pod.spec.get("volumes", [])}
-    mounts: dict[str, Path] = {}
-    for mount in container.get("volumeMounts", []):
-        folder = root / mount["name"]
+    mounts = {mount["mountPath"]: root / mount["name"] for mount in container.get("volumeMounts", [])}
+    for folder in mounts.values():
         folder.mkdir(parents=True, exist_ok=True)
-        config = volumes.get(mount["name"], {}).get("configMap")
+        config = volumes.get(folder.name, {}).get("configMap")
         if config is not None:
-            _write(rendered, config["name"], folder)
-        mounts[mount["mountPath"]] = folder
+            _write(rendered, config["name"], folder, mounts)
     return mounts
 
 
-def _write(rendered: Rendered, name: str, folder: Path) -> None:
+def _write(rendered: Rendered, name: str, folder: Path, mounts: Mapping[str, Path]) -> None:
     for item in rendered.of_kind("ConfigMap"):
         if item["metadata"]["name"] == name:
             for file, text in item["data"].items():
-                (folder / file).write_text(text)
+                (folder / file).write_text(_moved(text, mounts))
 
 
 def _moved(text: str, mounts: Mapping[str, Path]) -> str:
@@ -105,7 +103,7 @@ def _moved(text: str, mounts: Mapping[str, Path]) -> str:
         return text
     # All at once, because the new folders may look like mounts themselves.
     paths = "|".join(re.escape(path) for path in mounts)
-    return re.sub(rf"(?<![\w./-])({paths})(?=$|/)", lambda found: str(mounts[found.group(1)]), text)
+    return re.sub(rf"(?<![\w./-])({paths})(?=$|/|\s)", lambda found: str(mounts[found.group(1)]), text)
 
 
 def _probes(pod: PodTemplate, container: Manifest) -> dict[str, str]:
