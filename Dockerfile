@@ -126,4 +126,7 @@ LABEL org.opencontainers.image.title="blockyard demo engine" \
       org.opencontainers.image.description="Replays a trace against a node and checks every byte it loads; needs no GPU"
 COPY --from=engine-environment /opt/blockyard /opt/blockyard
 EXPOSE 8900
+# With --listen its port opens when it is connected to its node.
+HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=3 \
+  CMD ["python", "-c", "import socket; socket.create_connection(('127.0.0.1', 8900), 2).close()"]
 ENTRYPOINT ["python", "-m", "blockyard.connectors.mock"]
