@@ -353,7 +353,7 @@ class ProcessEndedError(BlockyardError):
 
     code = "process-ended"
     title = "A process ended by itself"
-    remedy = "Look at its log for the reason (--keep keeps it)."
+    remedy = "Look at its log for the reason; --keep keeps that of a run on this machine."
 
 
 class EngineCommandError(BlockyardError):
@@ -361,7 +361,7 @@ class EngineCommandError(BlockyardError):
 
     code = "engine-command"
     title = "The demo engine failed"
-    remedy = "Look at its log in the run folder (--keep keeps it)."
+    remedy = "Look at its log; --keep keeps that of a run on this machine."
 
 
 class AlreadyRunningError(StartupError):
