@@ -134,7 +134,8 @@ def _timeseries(panel: Panel) -> timeseries.Panel:
     return builder
 
 
-_NAMED_BY: Final = ("{{tier}}", "{{outcome}}")
+_NAMED_BY: Final = ("{{tier}}", "{{outcome}}", "{{state}}")
+"""Legends of panels with one query that SERIES_COLORS knows."""
 
 
 def _stat(panel: Panel) -> stat.Panel:

@@ -55,7 +55,7 @@ _NUMBERS: Final = Row(
             "Events in the time shown that left a full outbox before they were published. 0 is good. Consumers see "
             "the hole and ask for the state again; see the runbook of BlockyardEventsLost.",
             Unit.COUNT,
-            Query(counted(_LOST, window="$__range"), "events"),
+            Query(counted(_LOST), "events"),
             steps=NONE_IS_GOOD,
         ),
         stat(
@@ -63,7 +63,7 @@ _NUMBERS: Final = Row(
             "Windows of events in the time shown that NATS did not acknowledge. They are sent again from the first "
             "that is missing. 0 is good; see the runbook of BlockyardPublishFailures.",
             Unit.COUNT,
-            Query(counted(_FAILED, window="$__range"), "windows"),
+            Query(counted(_FAILED), "windows"),
             steps=NONE_IS_GOOD,
         ),
         stat(
@@ -82,8 +82,8 @@ _FLOW: Final = Row(
     (
         lines(
             "Appended per node",
-            "Events per second that each node gave a number. Much more than the blocks it stores: blocks enter and "
-            "leave without being used, see Time until a tier is replaced.",
+            "Events per second that each node gave a number. Good: about what it stores and evicts. Much more than "
+            "the blocks it stores: blocks enter and leave without being used, see Time until a tier is replaced.",
             Unit.PER_SECOND,
             Query(per_second(_APPENDED, "node"), "{{node}}"),
         ),
@@ -131,7 +131,7 @@ _FLOW: Final = Row(
 )
 
 _NODES: Final = Row(
-    "Nodes",
+    "Node by node",
     (
         table(
             "Nodes",

@@ -9,6 +9,7 @@ from deploy.dashboards.panels import NONE_IS_GOOD, Board, Column, Query, Row, Un
 from deploy.dashboards.queries import (
     EMPTY_ROWS,
     counted,
+    nonzero,
     now,
     of_processes,
     per_second,
@@ -54,7 +55,7 @@ _WORTH: Final = Row(
             "miss. 0 is good. More: the tiers dashboard says which tier, the runbook of BlockyardDamagedBlocks the "
             "rest.",
             Unit.COUNT,
-            Query(counted("blockyard_checksum_failures_total", window="$__range"), "damaged"),
+            Query(counted("blockyard_checksum_failures_total"), "damaged"),
             steps=NONE_IS_GOOD,
         ),
         stat(
@@ -85,7 +86,10 @@ _SOURCES: Final = Row(
             "unknown: a source is away or slow, see the servers on the tiers dashboard.",
             Unit.SHARE,
             Query(shares(per_second(_LOOKED_UP, "tier", _HIT), per_second(_LOOKED_UP)), "{{tier}}"),
-            Query(shares(per_second(_LOOKED_UP, "outcome", 'outcome!="hit"'), per_second(_LOOKED_UP)), "{{outcome}}"),
+            Query(
+                nonzero(shares(per_second(_LOOKED_UP, "outcome", 'outcome!="hit"'), per_second(_LOOKED_UP))),
+                "{{outcome}}",
+            ),
             stacked=True,
             maximum=1,
         ),

@@ -29,10 +29,10 @@ class Unit(StrEnum):
     SECONDS = "s"
     BYTES = "bytes"
     BYTES_PER_SECOND = "Bps"
-    BLOCKS_PER_SECOND = "suffix: blocks/s"
-    TOKENS_PER_SECOND = "suffix: tok/s"
-    PER_SECOND = "suffix: /s"
-    CORES = "suffix: cores"
+    BLOCKS_PER_SECOND = "suffix:blocks/s"
+    TOKENS_PER_SECOND = "suffix:tok/s"
+    PER_SECOND = "suffix:/s"
+    CORES = "suffix:cores"
     AGO = "dateTimeFromNow"
     """Of a time in milliseconds."""
 
@@ -54,6 +54,13 @@ SERIES_COLORS: Final[Mapping[str, str]] = {
     "g2": "green",
     "g3": "blue",
     "g4": "orange",
+    "free": "#d0d3d8",
+    "inactive": "blue",
+    "held": "green",
+    "mutable": "yellow",
+    "complete": "purple",
+    "await_free": "orange",
+    "abandoned": "red",
     "miss": Color.QUIET,
     "unknown": Color.BAD,
     "p50": "green",
@@ -176,7 +183,9 @@ def lines(
     )
 
 
-def table(title: str, description: str, columns: tuple[Column, ...], *queries: Query, width: int = 24) -> Panel:
+def table(
+    title: str, description: str, columns: tuple[Column, ...], *queries: Query, width: int = 24, height: int = 5
+) -> Panel:
     """One line per set of labels."""
     return Panel(
         kind=Kind.TABLE,
@@ -186,5 +195,5 @@ def table(title: str, description: str, columns: tuple[Column, ...], *queries: Q
         queries=queries,
         columns=columns,
         width=width,
-        height=6,
+        height=height,
     )

@@ -29,9 +29,9 @@ def per_second(metric: str, by: str = "", labels: str = "") -> str:
     return f"{_grouped('sum', by)}(rate({series(metric, labels)}[{_WINDOW}]))"
 
 
-def counted(metric: str, by: str = "", labels: str = "", window: str = _WINDOW) -> str:
-    """Increase of a counter."""
-    return f"{_grouped('sum', by)}(increase({series(metric, labels)}[{window}]))"
+def counted(metric: str) -> str:
+    """How much a counter rose in the time shown; whole, since the ends of that time fall between samples."""
+    return f"round(sum(increase({series(metric)}[$__range])))"
 
 
 def quantile(share: float, metric: str, by: str = "", labels: str = "") -> str:

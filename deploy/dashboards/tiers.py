@@ -88,7 +88,7 @@ _HELD: Final = Row(
             "BlockyardLeakedBlocks.",
             Unit.COUNT,
             Query(now("blockyard_blocks", "state", 'tier="g2"'), "{{state}}"),
-            width=_THIRD,
+            width=_QUARTER,
             stacked=True,
         ),
         lines(
@@ -97,17 +97,23 @@ _HELD: Final = Row(
             "see transfers and the log of the offload-worker.",
             Unit.COUNT,
             Query(now("blockyard_blocks", "state", 'tier="g3"'), "{{state}}"),
-            width=_THIRD,
+            width=_QUARTER,
             stacked=True,
         ),
         lines(
-            "Evicted, and found damaged",
-            "Blocks that had to go for others, and blocks that did not match their checksum. Evictions are normal in "
-            "a full tier. Damage should be 0: see the runbook of BlockyardDamagedBlocks.",
+            "Evicted",
+            "Blocks that had to go for others. Normal in a full tier; good while a tier is replaced slowly, see above.",
             Unit.BLOCKS_PER_SECOND,
-            Query(per_second("blockyard_evicted_blocks_total", "tier"), "{{tier}} evicted"),
-            Query(per_second("blockyard_checksum_failures_total", "tier"), "{{tier}} damaged"),
-            width=_THIRD,
+            Query(per_second("blockyard_evicted_blocks_total", "tier"), "{{tier}}"),
+            width=_QUARTER,
+        ),
+        lines(
+            "Found damaged",
+            "Blocks that did not match their checksum, by the tier they were read from. 0 is good. Each was a miss, "
+            "and its copy is gone: see the runbook of BlockyardDamagedBlocks.",
+            Unit.BLOCKS_PER_SECOND,
+            Query(per_second("blockyard_checksum_failures_total", "tier"), "{{tier}}"),
+            width=_QUARTER,
         ),
     ),
 )
@@ -132,8 +138,8 @@ _TRANSFERS: Final = Row(
         ),
         lines(
             "Batches, p99",
-            "Slowest batches. g3_g2 far above its median: the disk is busy, often with our own stores. g4_g2: see the "
-            "requests to s3 below.",
+            "Slowest batches. Good: a few times the median. g3_g2 far above its median: the disk is busy, often with "
+            "our own stores. g4_g2: see the requests to s3 below.",
             Unit.SECONDS,
             Query(quantile(0.99, "blockyard_transfer_seconds", "edge"), "{{edge}}"),
             width=_THIRD,
@@ -145,6 +151,7 @@ _TRANSFERS: Final = Row(
             (Column("Node", "node"), Column("Mover", "mover"), Column("Chosen by", "reason")),
             Query(now("blockyard_mover_info", "node, mover, reason", how="max")),
             width=_THIRD,
+            height=8,
         ),
         lines(
             "Given up",
@@ -156,8 +163,8 @@ _TRANSFERS: Final = Row(
         ),
         lines(
             "Items that did not move",
-            "Blocks of jobs by kind and status other than ok. source_changed: engines reuse memory before it is "
-            "copied; a few are normal. io_error, no_space: see the disk or store. unknown: a worker ended.",
+            "Blocks of jobs by kind and status other than ok. Good: few. source_changed: engines reuse memory before "
+            "it is copied; a few are normal. io_error, no_space: see the disk or store. unknown: a worker ended.",
             Unit.BLOCKS_PER_SECOND,
             Query(
                 nonzero(per_second("blockyard_job_items_total", "kind, status", 'status!="ok"')), "{{kind}} {{status}}"
@@ -177,7 +184,7 @@ _JOBS: Final = Row(
             Unit.PER_SECOND,
             Query(per_second("blockyard_jobs_total", "kind", 'end="result"'), "{{kind}}"),
             Query(nonzero(per_second("blockyard_jobs_total", "end", 'end!="result"')), "{{end}}"),
-            width=_THIRD,
+            width=_QUARTER,
         ),
         lines(
             "Waiting, and at their worker",
@@ -186,15 +193,22 @@ _JOBS: Final = Row(
             Unit.COUNT,
             Query(now("blockyard_jobs_waiting", "role, lane"), "{{role}} {{lane}} waiting"),
             Query(now("blockyard_jobs_unsettled", "role"), "{{role}} has"),
-            width=_THIRD,
+            width=_QUARTER,
+        ),
+        lines(
+            "Until their worker has them, p99",
+            "Longest waits of jobs in the block-manager. Good: milliseconds for g2_g1, g3_g2 and g4_get, which "
+            "requests wait for. Stores may wait.",
+            Unit.SECONDS,
+            Query(quantile(0.99, "blockyard_job_wait_seconds", "kind"), "{{kind}}"),
+            width=_QUARTER,
         ),
         lines(
             "From order to end, p99",
-            "Waiting, sending, execution and result. Compare with batches per edge: what is above is waiting.",
+            "Waiting, sending, execution and result. Compare with batches per edge: what is above that is waiting.",
             Unit.SECONDS,
             Query(quantile(0.99, "blockyard_job_seconds", "kind"), "{{kind}}"),
-            Query(quantile(0.99, "blockyard_job_wait_seconds", "kind"), "{{kind}} waiting"),
-            width=_THIRD,
+            width=_QUARTER,
         ),
     ),
 )
@@ -205,9 +219,9 @@ _SERVERS: Final = Row(
         Panel(
             kind=Kind.STAT,
             title="Answering",
-            description="Each server and worker as the nodes shown see it; down if it does not answer one of them. "
-            "Without the offload-worker a node serves nothing; without the others its local tiers go on. See the "
-            "runbook of BlockyardDependencyDown.",
+            description="Each server and worker as the nodes shown see it. Good: all up. down: it does not answer at "
+            "least one node. Without the offload-worker a node serves nothing; without the others its local tiers go "
+            "on. See the runbook of BlockyardDependencyDown.",
             unit=Unit.COUNT,
             queries=(Query(now("blockyard_dependency_up", "name", how="min"), "{{name}}"),),
             width=_THIRD,
@@ -290,7 +304,7 @@ _PROCESSES: Final = Row(
         ),
         lines(
             "CPU",
-            "Cores that each service uses. At its limit: give it more, or expect lag.",
+            "Cores that each service uses. Good: below its limit. At its limit: give it more, or expect lag.",
             Unit.CORES,
             Query(of_processes("process_cpu_seconds_total", "node, service", rate=True), "{{node}} {{service}}"),
             width=_THIRD,

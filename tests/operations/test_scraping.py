@@ -91,7 +91,10 @@ def test_grafana_finds_its_data_and_the_dashboards_of_the_chart(compose: dict[st
     assert inside[provider["options"]["path"]] == "charts/blockyard/dashboards"
     sources = loaded(DEPLOY / "grafana/provisioning/datasources/blockyard.yaml")["datasources"]
     hosts = {source["type"]: re.fullmatch(r"http://([\w-]+):(\d+)", source["url"]) for source in sources}
-    assert {kind: found[1] for kind, found in hosts.items() if found} == {"prometheus": "prometheus", "jaeger": "jaeger"}
+    assert {kind: found[1] for kind, found in hosts.items() if found} == {
+        "prometheus": "prometheus",
+        "jaeger": "jaeger",
+    }
     assert all(found[1] in compose["services"] for found in hosts.values() if found)
     step = next(source for source in sources if source["type"] == "prometheus")["jsonData"]["timeInterval"]
     assert step == loaded(PROMETHEUS)["global"]["scrape_interval"]
@@ -115,7 +118,9 @@ def test_the_collector_takes_traces_where_services_send_them_and_hands_them_on(c
 def test_the_collector_stays_below_the_limit_of_its_container(compose: dict[str, Any]) -> None:
     limit = re.fullmatch(r"(\d+)m", str(compose["services"]["otel-collector"]["mem_limit"]))
     assert limit is not None
-    assert loaded(DEPLOY / "otel/otel-collector.yaml")["processors"]["memory_limiter"]["limit_mib"] <= 0.8 * int(limit[1])
+    assert loaded(DEPLOY / "otel/otel-collector.yaml")["processors"]["memory_limiter"]["limit_mib"] <= 0.8 * int(
+        limit[1]
+    )
 
 
 @pytest.mark.parametrize(
