@@ -7,6 +7,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -32,9 +33,8 @@ def split(words: list[str]) -> tuple[list[str], str, list[str]]:
     """Options of compose, verb, and what follows it."""
     rest, options = words[2:], []
     while rest and rest[0].partition("=")[0] in _GLOBAL:
-        count = 1 if "=" in rest[0] else 2
-        options += rest[:count]
-        rest = rest[count:]
+        name, equals, value = rest.pop(0).partition("=")
+        options += [name, value if equals else rest.pop(0)]
     return options, rest[0], rest[1:]
 
 
@@ -94,6 +94,9 @@ def test_compose_accepts_files_options_and_services(command: Command, folder: Pa
         assert (understood.returncode, f"docker compose {verb}" in understood.stdout) == (0, True), understood.stderr
         known = compose(folder, variables, *options, "--profile", "*", "config", "--services").stdout.split()
         assert set(services(verb, rest)) <= set(known)
+        # One that nobody has is no error for compose.
+        profiles = compose(folder, variables, *options, "config", "--profiles").stdout.split()
+        assert {value for name, value in pairwise(options) if name == "--profile"} <= {"*", *profiles}
 
 
 @pytest.mark.parametrize(
