@@ -1,0 +1,136 @@
+"""A run ends in a report that names its cause, unless nothing was begun because a setting is wrong."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from blockyard.cli.demo_plan import SHORT
+from blockyard.cli.demo_report import DemoReport
+from blockyard.cli.display import PlainDisplay
+from blockyard.cli.engine_link import EngineLink
+from blockyard.cli.proof_run import run_demo
+from blockyard.cli.slab_damage import SlabBlock
+from blockyard.cli.stage import ServiceAddress, Stage, StageKind
+from blockyard.core.errors import (
+    BlockyardError,
+    ConfigurationError,
+    PeerClosedError,
+    ProcessEndedError,
+    ServerStartError,
+)
+from blockyard.runtime.settings import G4Section
+
+
+class Engine(EngineLink):
+    """An engine that is gone, or never answers."""
+
+    def __init__(self, name: str, *, gone: bool) -> None:
+        super().__init__(name)
+        self._is_gone = gone
+
+    async def _read_line(self) -> bytes:
+        return await asyncio.Future()
+
+    def _write_line(self, line: bytes) -> None:
+        if self._is_gone:
+            raise ConnectionError
+
+    def _gone(self) -> PeerClosedError:
+        return PeerClosedError("the engine is gone", engine=self.name)
+
+
+class IdleNode:
+    """A node that is only looked at."""
+
+    running = True
+
+    def __init__(self, name: str, *, gone: bool) -> None:
+        self.name = name
+        self.engine = Engine(f"engine-{name}", gone=gone)
+
+    def addresses(self) -> tuple[ServiceAddress, ...]:
+        return ()
+
+    async def kill(self) -> None:
+        raise NotImplementedError
+
+    async def kill_services(self) -> None:
+        raise NotImplementedError
+
+    async def start_services(self) -> None:
+        raise NotImplementedError
+
+    async def wait_ready(self, http: httpx.AsyncClient, say: Callable[[str], None]) -> None:
+        raise NotImplementedError
+
+    async def slab_blocks(self) -> list[SlabBlock]:
+        raise NotImplementedError
+
+    async def flip_slab_byte(self, block: SlabBlock) -> None:
+        raise NotImplementedError
+
+
+class IdleStage:
+    """A stage on which nothing happens but what its check finds; where it finds nothing, the engines are gone."""
+
+    kind = StageKind.COMPOSE
+    place = "nowhere"
+
+    def __init__(self, http: httpx.AsyncClient, found: BlockyardError | None) -> None:
+        self.http = http
+        self.nodes = tuple(IdleNode(name, gone=found is None) for name in ("a", "b"))
+        self._found = found
+
+    def object_store(self) -> G4Section:
+        raise NotImplementedError
+
+    async def disk_bytes(self) -> int:
+        raise NotImplementedError
+
+    async def check(self) -> None:
+        if self._found is not None:
+            raise self._found
+
+
+async def report_of(*, opening: BlockyardError | None = None, check: BlockyardError | None = None) -> DemoReport:
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Stage]:
+        if opening is not None:
+            raise opening
+        async with httpx.AsyncClient() as http:
+            yield IdleStage(http, check)
+
+    display = PlainDisplay(io.StringIO())
+    return await run_demo(SHORT, StageKind.COMPOSE, opened, display, limit_seconds=20)
+
+
+async def test_a_wrong_setting_before_the_start_is_no_outcome() -> None:
+    with pytest.raises(ConfigurationError):
+        await report_of(opening=ConfigurationError("the files lack services", key="--compose"))
+
+
+async def test_a_start_that_fails_is_an_outcome() -> None:
+    report = await report_of(opening=ServerStartError("not all of the stack runs"))
+    assert not report.ready
+    assert "not all of the stack runs" in report.stopped_by
+
+
+async def test_an_engine_that_ends_is_the_cause_of_the_end() -> None:
+    report = await report_of()
+    assert report.ready
+    assert report.stage is StageKind.COMPOSE
+    assert "the engine is gone" in report.failures()[0]
+    assert len(report.not_reached()) == 7
+
+
+@pytest.mark.parametrize(
+    "found", [ProcessEndedError("nats: exited"), ConfigurationError("a port is not published any more")]
+)
+async def test_what_the_stage_finds_in_the_middle_is_the_cause_of_the_end(found: BlockyardError) -> None:
+    report = await report_of(check=found)
+    assert report.ready
+    assert report.stopped_by == str(found)
