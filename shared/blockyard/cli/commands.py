@@ -108,8 +108,9 @@ def demo(
 
     With --compose the run takes place on a stack that docker compose has started with its profile demo: freshly, with
     engines that do not replay by themselves, and with tiers of a size that lets every phase show something (the run
-    says which setting does not fit). Containers are killed with docker compose, services and engines are asked at their
-    published ports. At the end the stack stays as the run has left it: node a is down, two blocks are damaged.
+    says which setting does not fit; deploy/compose.proof.yml sets them all). Containers are killed with docker compose,
+    services and engines are asked at their published ports. At the end the stack stays as the run has left it: node a
+    is down, two blocks are damaged.
 
     Exit code 0 only when every expectation holds; each failed one is named. When the run ends early, its cause is
     named, and which checks were not reached. A time limit that comes before everything has started is exit code 3.
