@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 import yaml
+from tests.architecture.doc_tables import ROOT
 from tests.charts.chart_cases import BUNDLED, CASES, EXTERNAL, MONITORED, STANDALONE
 from tests.charts.chart_kit import (
     CHART,
@@ -123,6 +124,36 @@ def test_monitors_find_their_pods_and_ports(case: str) -> None:
         read = {endpoint["port"] for endpoint in endpoints(monitor)}
         assert read == set(ports) - {"engine"}
         assert all(endpoint["path"] == "/metrics" for endpoint in endpoints(monitor))
+
+
+@pytest.mark.parametrize(
+    ("case", "meta", "field"),
+    [
+        ("DaemonSet, monitors", "__meta_kubernetes_pod_node_name", "spec.nodeName"),
+        ("Sidecar, monitors", "__meta_kubernetes_pod_name", "metadata.name"),
+    ],
+)
+def test_metrics_carry_the_labels_that_dashboards_go_by(case: str, meta: str, field: str) -> None:
+    rendered = render(CASES[case])
+    names = {
+        entry["valueFrom"]["fieldRef"]["fieldPath"]
+        for entry in rendered.pod("node").container("block-manager")["env"]
+        if entry["name"] == "BLOCKYARD_NODE__NAME"
+    }
+    assert names == {field}
+    (monitor,) = rendered.of_kind("PodMonitor")
+    for endpoint in endpoints(monitor):
+        assert endpoint["relabelings"] == [
+            {"targetLabel": "job", "replacement": f"blockyard-{endpoint['port']}"},
+            {"sourceLabels": [meta], "targetLabel": "node"},
+        ]
+
+
+def test_jobs_are_those_of_compose() -> None:
+    prometheus = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    jobs = {config["job_name"] for config in prometheus["scrape_configs"]} - {"prometheus"}
+    (monitor,) = render(CASES["DaemonSet, monitors"]).of_kind("PodMonitor")
+    assert jobs == {endpoint["relabelings"][0]["replacement"] for endpoint in endpoints(monitor)}
 
 
 def test_the_rules_are_those_of_the_file() -> None:

@@ -176,7 +176,7 @@ def test_memory_grows_with_the_number_of_blocks() -> None:
         return memory(render(EXTERNAL, values), "block-manager")[1]
 
     small = of({"settings": {"g3": {"capacity": "1GiB"}}})
-    assert of({"settings": {"g3": {"capacity": "1TiB"}}}) > small + 768 * (1 << 40) // (128 << 10) * 9 // 10
+    assert of({"settings": {"g3": {"capacity": "1TiB"}}}) > small + 512 * (1 << 40) // (128 << 10) * 9 // 10
     assert of(NO_DISK) < small
 
 
