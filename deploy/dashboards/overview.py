@@ -113,9 +113,9 @@ _SOURCES: Final = Row(
             "Blocks that could not be loaded",
             "Blocks that engines had to compute after they had asked for them, by reason. Few is good; some not_found "
             "and stale are normal, since blocks leave between lookup and load. timeout: a tier is slow. corrupt: "
-            "damage was found. unknown: a worker is away.",
+            "damage was found. unknown: a worker is away. Nothing is shown while there is none.",
             Unit.BLOCKS_PER_SECOND,
-            Query(per_second(_LOADED, "status", 'status!="ok"'), "{{status}}"),
+            Query(nonzero(per_second(_LOADED, "status", 'status!="ok"')), "{{status}}"),
             stacked=True,
         ),
     ),

@@ -156,7 +156,8 @@ _TRANSFERS: Final = Row(
         lines(
             "Given up",
             "Work dropped for want of room or time, by reason; 0 is good. *_full: a lower tier is slower than engines "
-            "compute, and these blocks are kept nowhere below. cleared and late_doomed follow a clear of the operator.",
+            "compute, and these blocks are kept nowhere below. Nothing is shown while there is none. cleared and "
+            "late_doomed follow a clear of the operator.",
             Unit.PER_SECOND,
             Query(nonzero(per_second("blockyard_dropped_total", "reason")), "{{reason}}"),
             width=_THIRD,
@@ -164,7 +165,8 @@ _TRANSFERS: Final = Row(
         lines(
             "Items that did not move",
             "Blocks of jobs by kind and status other than ok. Good: few. source_changed: engines reuse memory before "
-            "it is copied; a few are normal. io_error, no_space: see the disk or store. unknown: a worker ended.",
+            "it is copied; a few are normal. io_error, no_space: see the disk or store. unknown: a worker or server "
+            "did not answer. Nothing is shown while there is none.",
             Unit.BLOCKS_PER_SECOND,
             Query(
                 nonzero(per_second("blockyard_job_items_total", "kind, status", 'status!="ok"')), "{{kind}} {{status}}"
@@ -255,9 +257,9 @@ _SERVERS: Final = Row(
         lines(
             "Failed requests",
             "Calls that ended without a useful answer, by reason; 0 is good. deadline-exceeded and given-up: slow. "
-            "unavailable: away. access-denied: credentials or rights.",
+            "unavailable: away. access-denied: credentials or rights. Nothing is shown while there is none.",
             Unit.PER_SECOND,
-            Query(per_second("blockyard_dependency_errors_total", "name, reason"), "{{name}} {{reason}}"),
+            Query(nonzero(per_second("blockyard_dependency_errors_total", "name, reason")), "{{name}} {{reason}}"),
             width=_QUARTER,
         ),
         lines(

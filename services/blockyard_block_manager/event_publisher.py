@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from blockyard.core.errors import FrameTooLargeError, UnavailableError
+from blockyard.core.errors import DeadlineExceededError, FrameTooLargeError, UnavailableError
 from blockyard.core.outbox import Outbox, OutboxBatch
 from blockyard.core.vocabulary import EventSeq
 from blockyard.runtime.backoff import Backoff
@@ -53,6 +53,8 @@ class EventPublisher:
         self._stream = stream
         self._subject = subject
         self._metrics = metrics
+        for failure in (UnavailableError.code, DeadlineExceededError.code):
+            metrics.dependency_errors.labels(Server.NATS, failure)
         self._cursor = EventSeq(0)
         self._counted = 0
         self._causes: dict[EventSeq, TraceParent] = {}

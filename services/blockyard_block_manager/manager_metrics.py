@@ -14,7 +14,7 @@ from blockyard.core.pool import BlockPool
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import Availability, ItemStatus, JobKind, Lane, Tier, WorkerRole
 from blockyard.runtime.telemetry import LookupOutcome, Metrics
-from blockyard_block_manager.job_order import OrderReport
+from blockyard_block_manager.job_order import OrderEnd, OrderReport
 
 _NO_TIER: Final = "none"
 """Label of blocks that no tier held."""
@@ -40,7 +40,10 @@ class ManagerMetrics:
     """Counters of this service."""
 
     def __init__(self, metrics: Metrics) -> None:
-        """Count into ``metrics``."""
+        """Count into ``metrics``, where everything that may be counted shows from the start.
+
+        The first of a kind is told apart from none only if there was a 0 before.
+        """
         self._metrics = metrics
         for reason in DropReason:
             if reason is not DropReason.REFUSED_JOB:
@@ -54,6 +57,14 @@ class ManagerMetrics:
             metrics.load_blocks.labels(tier.label, ItemStatus.OK.name.lower())
         for outcome in (LookupOutcome.MISS, LookupOutcome.UNKNOWN):
             metrics.lookup_blocks.labels(_NO_TIER, outcome)
+        for status in ItemStatus:
+            if status is not ItemStatus.OK:
+                metrics.load_blocks.labels(_NO_TIER, status.name.lower())
+            for kind in JobKind:
+                metrics.job_items.labels(kind.name.lower(), status.name.lower())
+        for kind in JobKind:
+            for end in OrderEnd:
+                metrics.jobs.labels(kind.name.lower(), end.value)
 
     def block_size(self, block_bytes: int, block_tokens: int) -> None:
         """What one block is."""

@@ -10,7 +10,13 @@ from contextlib import contextmanager
 from typing import Final
 
 from blockyard.core.clock import Clock
-from blockyard.core.errors import BlockyardError, ObjectNotFoundError
+from blockyard.core.errors import (
+    AccessDeniedError,
+    BlockyardError,
+    DeadlineExceededError,
+    ObjectNotFoundError,
+    UnavailableError,
+)
 from blockyard.runtime.telemetry import Metrics, Operation, Server
 
 GIVEN_UP: Final = "given-up"
@@ -21,10 +27,12 @@ class ServerMeter:
     """Calls to one server."""
 
     def __init__(self, server: Server, metrics: Metrics, clock: Clock) -> None:
-        """Count in ``metrics``."""
+        """Count in ``metrics``, where the usual failures show from the start."""
         self._server = server
         self._metrics = metrics
         self._clock = clock
+        for failure in (UnavailableError.code, AccessDeniedError.code, DeadlineExceededError.code, GIVEN_UP):
+            metrics.dependency_errors.labels(server, failure)
 
     @contextmanager
     def call(self, operation: Operation) -> Iterator[None]:

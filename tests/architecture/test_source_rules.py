@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted(path for root in ("shared", "services", "tests", "bench", "deploy") for path in (ROOT / root).rglob("*.py"))
+SOURCES = sorted(
+    path for root in ("shared", "services", "tests", "bench", "deploy") for path in (ROOT / root).rglob("*.py")
+)
 MAX_LINES = 400
 BANNED_MODULES = {"pickle", "dill", "marshal", "shelve", "cloudpickle"}
 BANNED_CALLS = {"__import__", "eval", "exec", "torch.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load"}

@@ -38,7 +38,7 @@ pytestmark = [
 
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
-    plan = ScenePlan(scrape=0.5, calm=0.0, bus_away=0.0, follow=3.0, pace=20.0, cluster=SHORT.cluster)
+    plan = ScenePlan(scrape=0.5, calm=0.0, away=0.0, follow=3.0, pace=20.0, cluster=SHORT.cluster)
     # Short, because sockets lie in it.
     with tempfile.TemporaryDirectory(prefix="blockyard-") as folder:
         async with open_scene(plan, Path(folder), (RULES,)) as scene:

@@ -2,7 +2,7 @@
 
 ::
 
-    replay on a and b ── flip a byte on b's disk ── stop NATS for a while ── kill and restart b's services ── replay on
+    replay on a and b ─ flip bytes on b's disk ─ NATS hangs ─ the object store hangs ─ kill and restart b's services
 
 Invariants: everything that was started has ended when the scene is left, also after an error.
 Threading: one event loop, in the main thread.
@@ -22,6 +22,7 @@ from deploy.dashboards.pictures.frames import Window
 from deploy.dashboards.pictures.prometheus import Prometheus, ScrapeTarget
 
 from blockyard.cli.cluster import Cluster, ClusterPlan
+from blockyard.cli.embedded.server import EmbeddedServer
 from blockyard.cli.engine_link import EngineLink
 from blockyard.cli.together import alongside, together
 from blockyard.runtime.settings_source import load_settings
@@ -29,6 +30,7 @@ from blockyard.runtime.settings_source import load_settings
 _WINDOW_REQUESTS: Final = 20
 _TELL_SECONDS: Final = 0.5
 _FLIPPED_ONE_IN: Final = 16
+_STOPPED: Final = ("nats", "seaweedfs")
 _STEPS: Final = 240
 """Points of a curve."""
 
@@ -40,8 +42,8 @@ class ScenePlan:
     scrape: float
     calm: float
     """Before, between and after the episodes."""
-    bus_away: float
-    """How long NATS is stopped."""
+    away: float
+    """How long a server hangs."""
     follow: float
     """How far b is behind a."""
     pace: float
@@ -49,7 +51,7 @@ class ScenePlan:
     cluster: ClusterPlan = ClusterPlan()
 
 
-LONG: Final = ScenePlan(scrape=5.0, calm=65.0, bus_away=25.0, follow=15.0, pace=1.7)
+LONG: Final = ScenePlan(scrape=5.0, calm=50.0, away=25.0, follow=15.0, pace=1.7)
 
 
 class Scene:
@@ -102,20 +104,25 @@ class Scene:
             await b.flip_slab_byte(block)
         say(f"flipped a byte of each of {len(blocks)} blocks on b's disk")
         await asyncio.sleep(self._plan.calm)
-        nats = next(server for server in self.cluster.infrastructure.servers if server.label == "nats")
-        say("NATS stops")
-        os.kill(nats.pid, signal.SIGSTOP)
-        try:
-            await asyncio.sleep(self._plan.bus_away)
-        finally:
-            os.kill(nats.pid, signal.SIGCONT)
-        say("NATS goes on")
-        await asyncio.sleep(self._plan.calm)
+        for server in self.cluster.infrastructure.servers:
+            if server.label in _STOPPED:
+                await self._stop(server, say)
+                await asyncio.sleep(self._plan.calm)
         say("b's services are killed and started again")
         await b.kill_services()
         await b.start_services()
         await b.wait_ready(self.cluster.http, say)
         await asyncio.sleep(self._plan.calm)
+
+    async def _stop(self, server: EmbeddedServer, say: Callable[[str], None]) -> None:
+        """Let a server hang for a while."""
+        say(f"{server.label} stops")
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(self._plan.away)
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        say(f"{server.label} goes on")
 
 
 @asynccontextmanager

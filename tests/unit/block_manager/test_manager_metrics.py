@@ -38,6 +38,9 @@ def test_counters_that_alerts_wait_for_are_there_before_the_first_of_them(make_w
         'blockyard_evicted_blocks_total{tier="g3"} 0.0',
         'blockyard_lookup_blocks_total{outcome="hit",tier="g4"} 0.0',
         'blockyard_load_blocks_total{status="ok",tier="g2"} 0.0',
+        'blockyard_load_blocks_total{status="timeout",tier="none"} 0.0',
+        'blockyard_job_items_total{kind="g4_get",status="corrupt"} 0.0',
+        'blockyard_jobs_total{end="lost",kind="g2_g3"} 0.0',
     ):
         assert line in text
     assert 'reason="refused_job"' not in text

@@ -53,7 +53,8 @@ def test_an_absent_object_is_an_answer() -> None:
     metrics = Metrics("test")
     with pytest.raises(ObjectNotFoundError), ServerMeter(Server.S3, metrics, FakeClock()).call(Operation.GET):
         raise ObjectNotFoundError("not there")
-    assert "blockyard_dependency_errors_total{" not in metrics.exposition()[0].decode()
+    lines = metrics.exposition()[0].decode().splitlines()
+    assert {line.split()[-1] for line in lines if line.startswith("blockyard_dependency_errors_total{")} == {"0.0"}
 
 
 async def test_a_call_that_its_caller_gave_up_is_counted() -> None:
