@@ -12,6 +12,7 @@ RUN_BY: Final = {
     "up": "tests/docs/test_quickstart.py",
     "demo": "tests/docs/test_quickstart.py",
     "docs": "tests/docs/test_site.py",
+    "dashboards": "tests/operations/test_dashboards.py",
     "install": ".ci/run",
     "check": ".ci/run",
     "test": ".ci/run",
