@@ -112,7 +112,6 @@ def test_the_collector_takes_traces_where_services_send_them_and_hands_them_on(c
     for kind in ("receivers", "processors", "exporters"):
         assert set(pipeline[kind]) <= set(collector[kind])
     assert collector["exporters"]["otlp"]["endpoint"].partition(":")[0] in compose["services"]
-    assert set(collector["service"]["extensions"]) <= set(collector["extensions"])
 
 
 def test_the_collector_stays_below_the_limit_of_its_container(compose: dict[str, Any]) -> None:
