@@ -8,6 +8,8 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,11 @@ import pytest
 from tests.e2e import process_compose
 from tests.e2e.process_compose import Described
 
-from blockyard.cli.cluster import Cluster
+from blockyard.cli.cluster import Cluster, ClusterPlan
 from blockyard.cli.demo_plan import SHORT
 from blockyard.cli.embedded.ports import free_ports
 from blockyard.cli.embedded.seaweedfs import SeaweedfsServer
-from blockyard.cli.exit_codes import EXIT_OK, EXIT_START
+from blockyard.cli.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_START
 from blockyard.runtime.node_folder import NodeFolder, ServiceName
 from blockyard.runtime.settings import NodeSettings
 from blockyard.runtime.settings_source import environment_of
@@ -94,20 +96,35 @@ class Stack:
         return {name for name, service in services.items() if process_compose.alive(service.pid)}
 
 
-@pytest.fixture
-async def stack() -> AsyncIterator[Stack]:
-    cluster = Cluster(SHORT.cluster, NodeSettings())
+@asynccontextmanager
+async def running(plan: ClusterPlan) -> AsyncIterator[Stack]:
+    cluster = Cluster(plan, NodeSettings())
     try:
         await cluster.infrastructure.start()
         stack = Stack(cluster)
-        stack.start(*stack.services)
-        yield stack
-        stack.kill()
+        try:
+            stack.start(*stack.services)
+            yield stack
+        finally:
+            stack.kill()
     finally:
         await cluster.http.aclose()
         for server in cluster.infrastructure.servers:
             server.kill()
         cluster.folder.close()
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[Stack]:
+    async with running(SHORT.cluster) as stack:
+        yield stack
+
+
+@pytest.fixture
+async def careless_stack() -> AsyncIterator[Stack]:
+    """One whose services compare no checksums."""
+    async with running(replace(SHORT.cluster, skip_verification=True)) as stack:
+        yield stack
 
 
 def run_demo(launcher: Launcher, stack: Stack) -> tuple[int, dict[str, Any], str]:
@@ -141,3 +158,12 @@ async def test_blocks_travel_survive_and_are_never_wrong_and_a_used_stack_is_ref
     assert code == EXIT_START
     assert "an engine has served requests before the run" in summary["failures"][0]
     assert "engine=engine-b" in summary["failures"][0]
+
+
+async def test_without_verification_the_flipped_bytes_reach_an_engine(
+    launcher: Launcher, careless_stack: Stack
+) -> None:
+    code, summary, log = run_demo(launcher, careless_stack)
+    assert (code, summary["wrong_bytes"], summary["checksum_failures"]) == (EXIT_FAILED, 2, 0), log
+    assert "the byte flipped in G3 reached an engine" in summary["failures"]
+    assert "the byte flipped in G4 reached an engine" in summary["failures"]
