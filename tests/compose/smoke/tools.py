@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.compose.smoke.shell import Shell
 
-# Program and the Debian package that has it; two are no commands and lie where podman looks for them.
+# Program and the Debian package that has it; some are no commands and lie where podman looks for them.
 _PROGRAMS: Final = {
     "podman": "podman",
     "buildah": "buildah",
@@ -17,6 +17,7 @@ _PROGRAMS: Final = {
     "ip": "iproute2",
     "debootstrap": "debootstrap",
     "unshare": "util-linux",
+    "setpriv": "util-linux",
     "/usr/lib/podman/netavark": "netavark",
     "/usr/lib/podman/aardvark-dns": "aardvark-dns",
     "/bin/busybox": "busybox-static",
@@ -26,8 +27,8 @@ _INSTALL_SECONDS: Final = 420.0
 
 def missing() -> list[str]:
     """What is not here: Debian packages, and ``root`` where this process is not root."""
-    absent = [package for program, package in _PROGRAMS.items() if not _present(program)]
-    return [*(["root"] if os.geteuid() != 0 else []), *absent]
+    absent = {package for program, package in _PROGRAMS.items() if not _present(program)}
+    return [*(["root"] if os.geteuid() != 0 else []), *sorted(absent)]
 
 
 def install(shell: Shell) -> None:
