@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from tests.architecture.doc_commands import Block, Command, Runner, commands_of, fences
+from tests.architecture.doc_commands import Command, Runner, commands_of, fences
 from tests.architecture.doc_tables import ROOT
 
 _TOOLS: Final = ("helm_python", "kubernetes_validate")
@@ -69,15 +69,15 @@ class Call:
         return call
 
 
-def file_before(block: Block) -> str | None:
-    """The file that a page shows right before the commands that read it."""
-    for before, fence in pairwise(fences(ROOT / block.page)):
-        if fence.line == block.line and before.kind == "yaml":
-            return before.text
+def file_shown(page: str, name: str) -> str | None:
+    """A file that a page shows right before the first commands that read it."""
+    for before, fence in pairwise(fences(ROOT / page)):
+        if fence.kind == "sh" and name in fence.text.split():
+            return before.text if before.kind == "yaml" else None
     return None
 
 
-def rendered(call: Call, block: Block) -> list[dict[str, Any]]:
+def rendered(call: Call, page: str) -> list[dict[str, Any]]:
     """Objects that a call of helm would make."""
     import helm_python
 
@@ -85,7 +85,7 @@ def rendered(call: Call, block: Block) -> list[dict[str, Any]]:
     release = call.words[1] if len(call.words) == 3 else "release-name"
     values: dict[str, Any] = {}
     for name in call.options.get("file", ()):
-        text = (ROOT / name).read_text() if (ROOT / name).exists() else file_before(block)
+        text = (ROOT / name).read_text() if (ROOT / name).exists() else file_shown(page, name)
         assert text is not None, f"{name}: neither a file nor shown above"
         values = merged(values, yaml.safe_load(text))
     for expression in call.options.get("set", ()):
@@ -126,7 +126,7 @@ def installed(page: str) -> list[dict[str, Any]]:
         if command.block.page == page
         for call in calls(command)
         if call.program == "helm" and call.words[0] in _CHART_VERBS
-        for found in rendered(call, command.block)
+        for found in rendered(call, page)
     ]
 
 
@@ -134,7 +134,7 @@ def pod_templates(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [found["spec"]["template"] for found in objects if "template" in found.get("spec", {})]
 
 
-def check_helm(call: Call, block: Block) -> None:
+def check_helm(call: Call, page: str) -> None:
     import kubernetes_validate
 
     verb = call.words[0]
@@ -142,7 +142,7 @@ def check_helm(call: Call, block: Block) -> None:
         assert len(call.words) == 2
         return
     assert len(call.words) - 1 == _CHART_VERBS[verb]
-    for found in rendered(call, block):
+    for found in rendered(call, page):
         if found["apiVersion"].partition("/")[0] != "monitoring.coreos.com":
             kubernetes_validate.validate(found, KUBERNETES, strict=True)
 
@@ -171,7 +171,7 @@ def check_kubectl(call: Call, page: str) -> None:
 def test_the_chart_makes_what_the_command_wants(command: Command) -> None:
     for call in calls(command):
         if call.program == "helm":
-            check_helm(call, command.block)
+            check_helm(call, command.block.page)
         else:
             check_kubectl(call, command.block.page)
 
