@@ -8,9 +8,11 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Final
 
+import yaml
 from tests.architecture.doc_tables import ROOT, environment_name, metric_names, setting_keys
 
 from blockyard.runtime.span_names import SpanName
@@ -66,8 +68,10 @@ class Names:
                 self.constants.update(name for name in _bound([node]) if name.isupper())
 
     def knows_dotted(self, name: str) -> bool:
-        """Whether ``a.b.c`` is a module, a name in one, a member of a class, a setting, or a span."""
+        """Whether ``a.b.c`` is a module, a name in one, a member of a class, a setting, a span, or a chart's value."""
         if name in setting_keys() or name in _SPANS or name in self.modules or f"blockyard.{name}" in self.modules:
+            return True
+        if name in chart_values():
             return True
         owner, _, member = name.rpartition(".")
         if owner in self.classes:
@@ -92,6 +96,20 @@ def _members(node: ast.ClassDef) -> Iterator[str]:
     for inner in ast.walk(node):
         if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store):
             yield inner.attr
+
+
+@cache
+def chart_values() -> frozenset[str]:
+    """Values of the chart as ``a.b.c``, and the maps that hold them."""
+    values = yaml.safe_load((ROOT / "charts" / "blockyard" / "values.yaml").read_text())
+    return frozenset(_paths(values, ""))
+
+
+def _paths(values: dict[str, object], owner: str) -> Iterator[str]:
+    for key, value in values.items():
+        yield f"{owner}{key}"
+        if isinstance(value, dict):
+            yield from _paths(value, f"{owner}{key}.")
 
 
 def unknown_names(text: str, names: Names) -> list[str]:
