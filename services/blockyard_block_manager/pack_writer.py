@@ -64,8 +64,10 @@ class PackWriter:
             self._remember(names, trace)
             self._planner.registered(names, scope, self._clock.monotonic())
 
-    def left(self, keys: Iterable[ContentKey]) -> None:
+    def left(self, keys: Sequence[ContentKey]) -> None:
         """Blocks left G2."""
+        for key in keys:
+            self._causes.pop(key, None)
         self._planner.evicted(keys, self._clock.monotonic())
 
     def found(self, keys: Iterable[ContentKey]) -> None:

@@ -13,6 +13,7 @@ from blockyard.runtime.span_names import SpanName
 from blockyard.testing.blocks import chain
 from blockyard.testing.recording_tracer import RecordedSpan
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent, new_trace, trace_id_of
+from blockyard_block_manager import pack_writer
 from blockyard_block_manager.causes import cause_of
 from blockyard_block_manager.g1_set import G1Block
 
@@ -235,3 +236,22 @@ def test_the_question_to_the_index_belongs_to_the_load_that_asks(make_world: Mak
     assert question.trace == world.tracer.only(SpanName.LOAD).traceparent
     world.settle()
     assert world.tracer.open == []
+
+
+def test_what_packs_are_put_for_is_forgotten_with_the_put_and_with_the_block(make_world: MakeWorld) -> None:
+    world = stored_down_to_g4(make_world, chain("a", 4), new_trace()).world
+    assert world.core._packs._causes == {}
+    compute(world.engines["one"], chain("b", 2), new_trace(), first_block=10)
+    world.settle()
+    assert len(world.core._packs._causes) == 2  # the tail of the chain still rests
+    only_in(world, [Tier.G2])
+    assert world.core._packs._causes == {}
+
+
+def test_what_packs_are_put_for_is_bounded(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pack_writer, "_MOST_CAUSES", 3)
+    world = make_world().ready()
+    for number in range(3):
+        compute(world.connect("one"), chain(f"chain {number}", 2), new_trace(), first_block=2 * number)
+        world.settle()
+        assert len(world.core._packs._causes) <= 3

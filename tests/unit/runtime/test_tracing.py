@@ -220,6 +220,23 @@ sys.exit(run_service(main, ServiceName.REMOTE_TIER, "test", []))
     assert "planted" not in found.resource
 
 
+def test_a_service_without_a_receiver_does_not_even_load_the_library(tmp_path: Path) -> None:
+    program = """
+import os, signal, sys
+from blockyard.runtime.supervisor import run_service
+from blockyard.runtime.node_folder import ServiceName
+from blockyard.runtime.spans import NO_TRACER
+async def main(context):
+    assert context.tracer is NO_TRACER
+    os.kill(os.getpid(), signal.SIGTERM)
+    await context.stop.wait()
+status = run_service(main, ServiceName.REMOTE_TIER, "test", [])
+sys.exit(status or "opentelemetry" in sys.modules)
+"""
+    environ = {**os.environ, "BLOCKYARD_NODE__FOLDER": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], env=environ, check=True, timeout=30)
+
+
 # --- a receiver that does not do its part -------------------------------------------------------------------------
 def test_nobody_waits_for_a_receiver_that_hangs(
     receiver: SpanReceiver, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
