@@ -58,10 +58,10 @@ class Readiness:
     def _hangs(self, role: WorkerRole) -> bool:
         return self._core.desk.table.silent(role)
 
-    def bus_changed(self, state: BusState) -> None:
-        """The connection to NATS changed its state."""
+    def bus_changed(self, state: BusState, obstacle: str) -> None:
+        """The connection to NATS changed its state, or what stands in its way."""
         up = state is BusState.CONNECTED
-        self._bus("" if up else "NATS is away: events wait, local tiers go on", up=up)
+        self._bus("" if up else f"{obstacle or 'NATS is away'}; events wait, local tiers go on", up=up)
 
     def lease_changed(self, state: LeaseState, detail: str = "") -> None:
         """The lease of the node's name changed its state."""

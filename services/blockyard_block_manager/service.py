@@ -93,7 +93,7 @@ async def serve(context: ServiceContext) -> None:
         application = make_application(ports)
         http = await stack.enter_async_context(context.serve_http(settings.http.block_manager_port, application))
         readiness = Readiness(context.health, context.metrics, core)
-        bus.listen(readiness.bus_changed)
+        bus.listen(lambda state: readiness.bus_changed(state, bus.obstacle))
         publisher = _publisher(context, core, bus)
         lease = _lease(context, core, bus, http.advertise(), readiness)
         stack.push_async_callback(lease.release)

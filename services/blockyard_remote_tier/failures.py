@@ -8,6 +8,7 @@ Threading: one event loop.
 from typing import Final
 
 from blockyard.core.errors import (
+    AccessDeniedError,
     BlockyardError,
     CorruptBlockError,
     DeadlineExceededError,
@@ -40,5 +41,6 @@ def status_of(error: BlockyardError) -> ItemStatus:
 
 def log_failure(what: str, pack: PackId, error: BlockyardError) -> None:
     """Tell that a pack was not moved; quietly where the store is away, which is told once when it is noticed."""
-    log = _log.debug if isinstance(error, UnavailableError) else _log.warning
+    away = isinstance(error, UnavailableError) and not isinstance(error, AccessDeniedError)
+    log = _log.debug if away else _log.warning
     log(what, pack=pack.hex(), reason=str(error))

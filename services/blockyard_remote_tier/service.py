@@ -104,6 +104,7 @@ class RemoteTier:
             self._index,
             self.writes,
             repair,
+            settings=settings,
             health=health,
             metrics=metrics,
             attached=None if g4.standalone else attached,

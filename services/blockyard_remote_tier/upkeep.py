@@ -17,13 +17,15 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from blockyard.core.errors import BlockyardError, UnavailableError
+from blockyard.core.errors import BlockyardError, DeadlineExceededError, NotAskedError, UnavailableError
 from blockyard.runtime.backoff import Backoff
 from blockyard.runtime.http import Health
 from blockyard.runtime.logs import get_logger
+from blockyard.runtime.settings import NodeSettings
 from blockyard.runtime.telemetry import Metrics, Server
 from blockyard.tiers.prefix_index import IndexMeta, IndexState, PrefixIndex
 from blockyard.tiers.store_marker import StoreMarker
+from blockyard_remote_tier.complaints import index_complaint, settings_named, store_complaint
 from blockyard_remote_tier.index_repair import LEASE_SECONDS, IndexRepair
 from blockyard_remote_tier.index_writes import IndexWrites
 from blockyard_remote_tier.open_store import OpenStore
@@ -45,6 +47,7 @@ class Upkeep:
         writes: IndexWrites,
         repair: IndexRepair,
         *,
+        settings: NodeSettings,
         health: Health,
         metrics: Metrics,
         attached: Callable[[], bool] | None,
@@ -54,10 +57,12 @@ class Upkeep:
         self._index = index
         self._writes = writes
         self._repair = repair
+        self._g4 = settings.g4
+        self._redis = settings.redis
         self._health = health
         self._metrics = metrics
         self._checks: tuple[Callable[[], Awaitable[bool]], ...] = (self._check_store, self._check_index)
-        self._holding: dict[str, bool] = {}
+        self._said: dict[str, str] = {}
         self._builder = secrets.token_bytes(16)
         for check in (Server.REDIS, Server.S3):
             health.set(check, False, "not asked yet")
@@ -105,10 +110,13 @@ class Upkeep:
             async with asyncio.timeout(_PROBE_SECONDS):
                 await self._opened.probe()
             self._opened.check_target()
+        except NotAskedError:
+            # What it was the last time is more telling.
+            detail, answered = self._said.get(Server.S3) or "the object store does not answer", False
         except TimeoutError:
-            detail, answered = "the object store does not answer in time", False
+            detail, answered = store_complaint(DeadlineExceededError(), self._g4), False
         except BlockyardError as error:
-            detail, answered = str(error), not isinstance(error, UnavailableError)
+            detail, answered = store_complaint(error, self._g4), not isinstance(error, UnavailableError)
         if not known and self._opened.marker is not None:
             # The index waited for it.
             self.poke()
@@ -117,15 +125,24 @@ class Upkeep:
     async def _check_index(self) -> bool:
         try:
             meta = await self._index.meta()
+        except NotAskedError:
+            detail = self._said.get(Server.REDIS) or "the index does not answer"
+            return self._report(Server.REDIS, detail, answered=False)
         except UnavailableError as error:
-            return self._report(Server.REDIS, str(error), answered=False)
+            return self._report(Server.REDIS, index_complaint(error, self._redis), answered=False)
         try:
             detail = await self._care_for_index(meta, self._opened.marker)
             if not detail:
                 await self._writes.flush()
         except BlockyardError as error:
-            detail = str(error)
+            detail = self._complaint(error)
         return self._report(Server.REDIS, detail, answered=True)
+
+    def _complaint(self, error: BlockyardError) -> str:
+        """What kept the index from being looked after: its server, or the store that it is rebuilt from."""
+        if isinstance(error, UnavailableError) and error.fields.get("server") == Server.REDIS:
+            return index_complaint(error, self._redis)
+        return f"the index cannot be rebuilt from the object store: {store_complaint(error, self._g4)}"
 
     async def _care_for_index(self, meta: IndexMeta, marker: StoreMarker | None) -> str:
         """What is wrong with the index; empty where nothing is."""
@@ -136,7 +153,7 @@ class Upkeep:
         if meta.state is IndexState.ABSENT:
             return await self._rebuild(marker)
         if meta.index_id != marker.store_id:
-            return "the index describes another object store: use another database, or empty this one"
+            return "redis.url: the index describes another object store: use another database, or empty this one"
         return "" if meta.state is IndexState.READY else "the index is being rebuilt"
 
     async def _rebuild(self, marker: StoreMarker) -> str:
@@ -157,11 +174,11 @@ class Upkeep:
         return self._show(server, detail)
 
     def _show(self, check: str, detail: str) -> bool:
-        """Set a check, which holds where ``detail`` is empty; a line in the log where that changed."""
+        """Set a check, which holds where ``detail`` is empty; logged where that, or what to correct, changed."""
         holds = not detail
         self._health.set(check, holds, detail)
-        if self._holding.get(check) is not holds:
-            self._holding[check] = holds
+        before, self._said[check] = self._said.get(check), detail
+        if before is None or holds is not (not before) or settings_named(detail) - settings_named(before):
             if holds:
                 _log.info("check holds", check=check)
             else:

@@ -229,6 +229,13 @@ class AccessDeniedError(UnavailableError):
     remedy = "Check the access key, the secret key and the policy of the named bucket or server."
 
 
+class NotAskedError(UnavailableError):
+    """The server did not answer lately, so it was not asked this time."""
+
+    code = "not-asked"
+    title = "Not asked"
+
+
 class NotReadyError(UnavailableError):
     """The service is starting: its tables are not complete yet."""
 

@@ -87,6 +87,6 @@ class Record:
 
 
 def server_of(url: str) -> str:
-    """Host and port for logs and errors: the address itself may hold a password."""
+    """Host and port, or path, for logs and errors: the address itself may hold a password."""
     parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+    return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or parts.path

@@ -73,6 +73,7 @@ class InstanceLease:
         self._record = record
         self._on_change = on_change
         self._state = LeaseState.PENDING
+        self._detail = ""
         self._revision: int | None = None
         self._wake = asyncio.Event()
         self._retry = Backoff(min(_RETRY_SECONDS, self._tick_seconds), self._tick_seconds)
@@ -165,9 +166,9 @@ class InstanceLease:
             self._change(LeaseState.AWAY, "NATS is away")
 
     def _change(self, state: LeaseState, detail: str = "") -> None:
-        if state is self._state:
+        if (state, detail) == (self._state, self._detail):
             return
-        self._state = state
+        self._state, self._detail = state, detail
         _log.info("lease changed", key=self._key, state=state.value, detail=detail)
         if self._on_change is not None:
             self._on_change(state, detail)

@@ -25,6 +25,7 @@ _HOST_NAME: Final = re.compile(
 _MACHINE_NAME: Final = re.compile(
     r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*", re.ASCII
 )
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", re.ASCII)
 _NUMBERS_ONLY: Final = re.compile(r"[0-9.]+")
 _WORD: Final = re.compile(r"[!-~]*")
 _LIMITS: Final[dict[type, str]] = {Ge: "ge", Le: "le"}
@@ -67,6 +68,16 @@ def require_machine_name(value: str) -> str:
         raise ValueError(
             "must be a name like node-7 or node-7.example.internal: lower-case letters, digits, - and ., "
             "at most 253, each part beginning and ending with a letter or digit"
+        )
+    return value
+
+
+def require_bucket(value: str) -> str:
+    """Refuse what S3 takes for no name of a bucket; servers say so late, and each in its own words."""
+    if not _BUCKET.fullmatch(value) or ".." in value or _NUMBERS_ONLY.fullmatch(value):
+        raise ValueError(
+            "must be the name of a bucket: 3 to 63 lower-case letters, digits, - and ., beginning and ending with a "
+            "letter or digit, without two dots in a row, and no IP address"
         )
     return value
 

@@ -24,6 +24,7 @@ from blockyard.core.pack_plan import RECORD_HEADER_BYTES
 from blockyard.runtime.node_folder import DEFAULT_FOLDER
 from blockyard.runtime.setting_values import (
     Size,
+    require_bucket,
     require_folder,
     require_host,
     require_machine_name,
@@ -122,7 +123,7 @@ class G4Section(_Section):
     """Address of the S3-compatible server: scheme, host and port."""
     region: str = Field(default="us-east-1", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
     """Region that requests are signed for."""
-    bucket: str = Field(default="blockyard", pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
+    bucket: str = "blockyard"
     """Bucket of the store; made where it is missing."""
     prefix: str = Field(default="kv", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")
     """What all object keys begin with, without a slash at either end."""
@@ -140,6 +141,7 @@ class G4Section(_Section):
     """Requests with payload at a time, each way; also the packs that may be on their way to the store at once."""
 
     _web_address = field_validator("endpoint_url")(require_web_address)
+    _bucket = field_validator("bucket")(require_bucket)
 
     @field_validator("access_key", "secret_key")
     @classmethod
@@ -278,6 +280,14 @@ class NodeSettings(_Section):
     log: LogSection = LogSection()
     tracing: TracingSection = TracingSection()
     unsafe: UnsafeSection = UnsafeSection()
+
+    @model_validator(mode="after")
+    def _account_is_whole(self) -> Self:
+        given = [bool(key.get_secret_value()) for key in (self.g4.access_key, self.g4.secret_key)]
+        if given[0] is not given[1]:
+            missing, present = ("g4.secret_key", "g4.access_key") if given[0] else ("g4.access_key", "g4.secret_key")
+            raise ConfigurationError(f"missing: an account needs it beside {present}", key=missing)
+        return self
 
     @model_validator(mode="after")
     def _slots_can_be_named(self) -> Self:

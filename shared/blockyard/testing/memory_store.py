@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from blockyard.core.errors import BlockyardError, ObjectNotFoundError
 from blockyard.tiers.bucket_admin import ListedObject
 from blockyard.tiers.checksum import ReadableBuffer
-from blockyard.tiers.object_store import ObjectFacts, ObjectSlice, PutOutcome
+from blockyard.tiers.object_store import NO_BUCKET, ObjectFacts, ObjectSlice, PutOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +123,12 @@ class MemoryStore:
 
     def _need_bucket(self, key: str) -> None:
         if not self.bucket_exists:
-            raise ObjectNotFoundError("the bucket does not exist", key=key)
+            raise ObjectNotFoundError("the bucket does not exist", object=key, reason=NO_BUCKET)
 
     def _object(self, key: str) -> bytes:
         self._need_bucket(key)
         if key not in self.objects:
-            raise ObjectNotFoundError("no such object", key=key)
+            raise ObjectNotFoundError("no such object", object=key)
         return self.objects[key]
 
 

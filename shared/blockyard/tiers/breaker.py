@@ -17,7 +17,13 @@ from enum import Enum, unique
 from typing import Final
 
 from blockyard.core.clock import Clock
-from blockyard.core.errors import AccessDeniedError, BlockyardError, DeadlineExceededError, UnavailableError
+from blockyard.core.errors import (
+    AccessDeniedError,
+    BlockyardError,
+    DeadlineExceededError,
+    NotAskedError,
+    UnavailableError,
+)
 
 _FAILURES_TO_OPEN: Final = 3
 _FIRST_PAUSE_SECONDS: Final = 0.5
@@ -69,7 +75,7 @@ class Breaker:
         """One call to the server stands inside this context.
 
         Raises:
-            UnavailableError: the breaker is open; nothing was sent.
+            NotAskedError: the breaker is open; nothing was sent.
         """
         probing = self._admit()
         started, answers = self._clock.monotonic(), self._answers
@@ -101,7 +107,7 @@ class Breaker:
         if state is BreakerState.CLOSED:
             return False
         if state is BreakerState.OPEN or self._probing:
-            raise UnavailableError("not asked: it did not answer lately", server=self._server)
+            raise NotAskedError("not asked: it did not answer lately", server=self._server)
         self._probing = True
         return True
 

@@ -69,17 +69,17 @@ class S3BucketAdmin:
 
     async def ensure_bucket(self) -> None:
         """Create the bucket unless it exists."""
-        async with self._translated(harmless=_ALREADY_THERE), self._client() as client:
+        async with self._translated("make a bucket", harmless=_ALREADY_THERE), self._client() as client:
             await client.create_bucket(Bucket=self._endpoint.bucket, **self._location())
 
     async def list_objects(self, prefix: str) -> AsyncGenerator[ListedObject, None]:
         """Objects whose keys begin with ``prefix``, in the order of their keys."""
         page: dict[str, str | int] = {"Bucket": self._endpoint.bucket, "Prefix": prefix, "MaxKeys": _PAGE_KEYS}
         async with AsyncExitStack() as stack:
-            async with self._translated():
+            async with self._translated("list objects"):
                 client = await stack.enter_async_context(self._client())
             while True:
-                async with self._translated():
+                async with self._translated("list objects"):
                     answer = await client.list_objects_v2(**page)
                     found = [ListedObject(entry["Key"], int(entry["Size"])) for entry in answer.get("Contents", ())]
                     following = answer["NextContinuationToken"] if answer.get("IsTruncated") else None
@@ -100,7 +100,7 @@ class S3BucketAdmin:
         return self._session.client("s3", endpoint_url=self._endpoint.url, config=self._config)
 
     @asynccontextmanager
-    async def _translated(self, harmless: tuple[str, ...] = ()) -> AsyncIterator[None]:
+    async def _translated(self, action: str, harmless: tuple[str, ...] = ()) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self._endpoint.timeout_seconds):
                 yield
@@ -108,13 +108,14 @@ class S3BucketAdmin:
             raise DeadlineExceededError("no answer in time", server=_SERVER) from None
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") not in harmless:
-                raise self._refusal(error) from None
+                raise self._refusal(error, action) from None
         except (BotoCoreError, OSError) as error:
             raise UnavailableError(str(error), server=_SERVER) from None
         except _NO_ANSWER_OF_S3 as error:
             raise UnavailableError("not an answer of S3", server=_SERVER, reason=type(error).__name__) from None
 
-    def _refusal(self, error: ClientError) -> BlockyardError:
+    def _refusal(self, error: ClientError, action: str) -> BlockyardError:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         kind = AccessDeniedError if status in (401, 403) else UnavailableError
-        return kind(str(error), server=_SERVER, bucket=self._endpoint.bucket)
+        reason = str(error.response.get("Error", {}).get("Code", ""))
+        return kind(str(error), server=_SERVER, bucket=self._endpoint.bucket, action=action, reason=reason)

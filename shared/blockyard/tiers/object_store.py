@@ -6,6 +6,7 @@ Threading: one event loop; the HTTP client of the adapter has threads of its own
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from obstore.store import S3Store
 
 from blockyard.core.errors import (
     AccessDeniedError,
+    BlockyardError,
     DeadlineExceededError,
     ObjectNotFoundError,
     StorageError,
@@ -28,6 +30,17 @@ from blockyard.tiers.checksum import ReadableBuffer
 
 _CONNECT_SECONDS: Final = 2.0
 _RANGE_REFUSED: Final = "416 Range Not Satisfiable"
+_CODE: Final = re.compile(r"<Code>(\w{1,64})</Code>")
+"""The word by which S3 names a refusal."""
+_STATUS: Final = re.compile(r"status code: (\d{3}[ \w]*)")
+_TELLING: Final = (
+    (re.compile(r'\n *message: "([^"\n]*)"'), "{}"),
+    (re.compile(r'\n *"dns error",\n.*\n.*\n *error: "[^"\n]*?([^": \n][^":\n]*)"'), "{}"),
+    (re.compile(r"InvalidContentType"), "the server does not speak TLS"),
+    (re.compile(r"InvalidCertificate\(\s*(\w+)"), "the certificate of the server is refused: {}"),
+    (re.compile(r"hyper::Error\(\s*(?:Parse|IncompleteMessage)"), "the answer is not HTTP"),
+)
+"""Where the client hides the reason, in the dump of its structures."""
 
 
 @unique
@@ -146,7 +159,7 @@ class S3ObjectStore:
 
     async def _put(self, key: str, body: ReadableBuffer, mode: "obstore.PutMode") -> PutOutcome:
         try:
-            async with self._translated(key):
+            async with self._translated(key, "write"):
                 await obstore.put_async(self._store, key, memoryview(body), mode=mode, use_multipart=False)
         except _ConflictError:
             return PutOutcome.CONFLICT
@@ -155,42 +168,45 @@ class S3ObjectStore:
     async def get_range(self, key: str, start: int, stop: int) -> ObjectSlice:
         """Bytes ``start`` to ``stop - 1``; fewer or none where the object ends earlier."""
         try:
-            async with self._translated(key):
+            async with self._translated(key, "read"):
                 answer = await obstore.get_async(self._store, key, options={"range": (start, stop)})
                 data = memoryview(await answer.bytes_async())
         except _BeyondEndError:
             return ObjectSlice(memoryview(b""), await self.head(key))
         facts = ObjectFacts(answer.meta["size"], answer.meta["e_tag"] or "")
         if answer.range[0] != start or len(data) != min(stop, facts.object_bytes) - start:
-            raise UnavailableError("the body of the answer has another length", server=_SERVER, key=key)
+            raise UnavailableError("the body of the answer has another length", server=_SERVER, object=key)
         return ObjectSlice(data, facts)
 
     async def head(self, key: str) -> ObjectFacts:
         """Length and version of an object."""
-        async with self._translated(key):
+        async with self._translated(key, "read"):
             meta = await obstore.head_async(self._store, key)
         return ObjectFacts(meta["size"], meta["e_tag"] or "")
 
     @asynccontextmanager
-    async def _translated(self, key: str) -> AsyncIterator[None]:
+    async def _translated(self, key: str, action: str) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 yield
         except TimeoutError:
-            raise DeadlineExceededError("no answer in time", server=_SERVER, key=key) from None
-        except FileNotFoundError:
-            raise ObjectNotFoundError("the server has no such object", key=key) from None
+            raise DeadlineExceededError("no answer in time", server=_SERVER, object=key) from None
+        except FileNotFoundError as error:
+            facts = {"reason": code} if (code := _code(str(error))) else {}
+            raise ObjectNotFoundError("the server has no such object", object=key, **facts) from None
         except (obstore_errors.AlreadyExistsError, obstore_errors.PreconditionError):
-            raise _ConflictError("the condition of the request does not hold", key=key) from None
-        except (obstore_errors.PermissionDeniedError, obstore_errors.UnauthenticatedError):
-            raise AccessDeniedError("the server refuses these credentials", server=_SERVER, key=key) from None
+            raise _ConflictError("the condition of the request does not hold", object=key) from None
+        except (obstore_errors.PermissionDeniedError, obstore_errors.UnauthenticatedError) as error:
+            raise AccessDeniedError(
+                "the server refuses this account", server=_SERVER, object=key, action=action, reason=_code(str(error))
+            ) from None
         except obstore_errors.BaseError as error:
-            if _RANGE_REFUSED in str(error):
-                raise _BeyondEndError("the object ends before the range", key=key) from None
-            raise UnavailableError(_first_line(error), server=_SERVER, key=key) from None
+            raise _unanswered(str(error), key) from None
 
 
 _SERVER: Final = "s3"
+NO_BUCKET: Final = "NoSuchBucket"
+"""Reason of ``ObjectNotFoundError`` where not even the bucket is there."""
 
 
 class _ConflictError(StorageError):
@@ -201,6 +217,22 @@ class _BeyondEndError(StorageError):
     """Becomes an empty slice before it leaves this module."""
 
 
-def _first_line(error: Exception) -> str:
+def _unanswered(text: str, key: str) -> BlockyardError:
+    """What a request that had no answer ended with; ``text`` is all that the client tells."""
+    if _RANGE_REFUSED in text:
+        return _BeyondEndError("the object ends before the range", object=key)
+    if "operation timed out" in text:
+        return DeadlineExceededError("no answer in time", server=_SERVER, object=key)
+    if status := _STATUS.search(text):
+        facts = {"reason": code} if (code := _code(text)) else {}
+        return UnavailableError(f"the server answered {status[1]}", server=_SERVER, object=key, **facts)
+    for form, sentence in _TELLING:
+        if found := form.search(text):
+            return UnavailableError(sentence.format(*found.groups()), server=_SERVER, object=key)
     # What follows the first line is a dump of the client's structures.
-    return str(error).partition("\n")[0]
+    return UnavailableError(text.partition("\n")[0], server=_SERVER, object=key)
+
+
+def _code(text: str) -> str:
+    found = _CODE.search(text)
+    return found[1] if found else ""

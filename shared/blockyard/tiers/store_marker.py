@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from blockyard.core.errors import ForeignFileError, ObjectNotFoundError
-from blockyard.tiers.object_store import ObjectStore
+from blockyard.tiers.object_store import NO_BUCKET, ObjectStore
 
 STORE_FORMAT: Final = 1
 _MAX_BYTES: Final = 4_096
@@ -77,12 +77,15 @@ async def open_marker(store: ObjectStore, prefix: str, target_bytes: int) -> Sto
     """Read the marker; write one where there is none. Whoever writes first decides.
 
     Raises:
+        ObjectNotFoundError: there is no bucket.
         ForeignFileError: see ``decode_marker``.
         UnavailableError: no answer was had.
     """
     try:
         return await read_marker(store, prefix)
-    except ObjectNotFoundError:
+    except ObjectNotFoundError as error:
+        if error.fields.get("reason") == NO_BUCKET:
+            raise
         marker = StoreMarker(secrets.token_bytes(_ID_BYTES), target_bytes)
         await store.put_if_absent(marker_key(prefix), encode_marker(marker))
     return await read_marker(store, prefix)

@@ -113,7 +113,7 @@ def test_the_bus_is_up_while_it_is_connected(make_world: MakeWorld) -> None:
     world = make_world()
     readiness = Readiness(Health(), world.metrics, world.core)
     assert up(world, Server.NATS) == 0
-    readiness.bus_changed(BusState.CONNECTED)
+    readiness.bus_changed(BusState.CONNECTED, "")
     assert up(world, Server.NATS) == 1
-    readiness.bus_changed(BusState.AWAY)
+    readiness.bus_changed(BusState.AWAY, "")
     assert up(world, Server.NATS) == 0

@@ -38,7 +38,7 @@ class DeafClient:
 async def test_a_stop_that_the_client_library_loses_ends_the_bus_all_the_same(
     connects: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus_module, "Client", DeafClient)
+    monkeypatch.setattr(bus_module, "StrictClient", DeafClient)
     monkeypatch.setattr(bus_module, "RECONNECT_SECONDS", 0.01)
     DeafClient.connecting, DeafClient.connects = asyncio.Event(), connects
     async with asyncio.timeout(WAIT_SECONDS):
