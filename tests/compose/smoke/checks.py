@@ -163,7 +163,7 @@ def engines_at_work(stack: Stack) -> dict[str, str]:
         for engine, line in lines.items():
             if (wrong := _WRONG.search(line)) and wrong[1] != "0":
                 raise SmokeError(f"{engine}: {line}")
-        return all(_verified(line, "G2") > 0 for line in lines.values()) and _verified(lines["engine-b"], "G4") > 0
+        return all(verified(line, "G2") > 0 for line in lines.values()) and verified(lines["engine-b"], "G4") > 0
 
     _eventually(working, lambda: f"the engines do not load: {said('engine-a')} / {said('engine-b')}", _WORK_SECONDS)
     return {engine: said(engine) for engine in ("engine-a", "engine-b")}
@@ -202,7 +202,7 @@ def _fields(text: str) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
 
 
-def _verified(line: str, tier: str) -> int:
+def verified(line: str, tier: str) -> int:
     """Blocks that an engine says it has loaded from a tier."""
     found = re.search(rf"\b{tier} (\d+)", line.partition("loaded and verified")[2])
     return int(found[1]) if found else 0

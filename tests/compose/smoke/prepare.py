@@ -19,7 +19,8 @@ from tests.compose.smoke.shell import SmokeError
 from tests.compose.smoke.stand_ins import build_stand_in, stand_ins
 
 _BASE: Final = "docker.io/library/python:3.11-slim-bookworm"
-_CONTEXT: Final = ("Dockerfile", ".dockerignore", "pyproject.toml", "deploy/locks", "shared", "services")
+CONTEXT: Final = ("Dockerfile", ".dockerignore", "pyproject.toml", "deploy/locks", "shared", "services")
+"""What images are built from."""
 
 
 def main() -> int:
@@ -63,7 +64,7 @@ def _prepare(plan: Plan) -> None:
 def _context(folder: Path) -> Path:
     """A copy of what is built from, so that all images are made of the same sources."""
     context = folder / "context"
-    for name in _CONTEXT:
+    for name in CONTEXT:
         source, target = ROOT / name, context / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():

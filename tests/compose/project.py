@@ -1,0 +1,75 @@
+"""The compose files of this checkout, resolved by compose itself; it needs no engine of containers for that.
+
+Threading: none.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tests.compose.smoke.compose import COMPOSE_FILE, compose_program
+from tests.compose.smoke.isolation import ROOT
+from tests.compose.smoke.shell import SmokeError
+
+OWN_SERVERS_FILE: Final = ROOT / "deploy" / "compose.own-servers.yml"
+OWN_SERVERS: Final = {
+    "BLOCKYARD_NATS__URL": "nats://user:word@nats.internal:4222",
+    "BLOCKYARD_REDIS__URL": "redis://:word@redis.internal:6379/0",
+    "BLOCKYARD_G4__ENDPOINT_URL": "https://s3.internal",
+    "BLOCKYARD_G4__ACCESS_KEY": "account",
+    "BLOCKYARD_G4__SECRET_KEY": "word",
+}
+"""What the file of one's own servers asks for."""
+PROFILES: Final = ((), ("demo",), ("observability",), ("demo", "observability"))
+SERVICES: Final = ("block-manager", "offload-worker", "remote-tier")
+NODES: Final = ("a", "b")
+_SECONDS: Final = 30.0
+
+
+def installed() -> bool:
+    """Whether compose is here."""
+    try:
+        return compose_program().exists()
+    except SmokeError:
+        return False
+
+
+def ask(
+    *words: str,
+    files: Sequence[Path] = (COMPOSE_FILE,),
+    profiles: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run ``compose config`` with nothing but the given variables, and no ``.env``."""
+    options = [word for file in files for word in ("--file", str(file))]
+    options += [word for profile in profiles for word in ("--profile", profile)]
+    return subprocess.run(
+        [
+            str(compose_program()),
+            "--env-file",
+            os.devnull,
+            "--project-directory",
+            str(ROOT),
+            *options,
+            "config",
+            *words,
+        ],
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_SECONDS,
+    )
+
+
+def resolved(
+    *files: Path, profiles: Sequence[str] = ("demo", "observability"), environment: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What compose makes of files that it accepts."""
+    done = ask("--format", "json", files=(COMPOSE_FILE, *files), profiles=profiles, environment=environment)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
