@@ -26,6 +26,7 @@ def test_named_servers_are_used_as_they_are(run_folder: RunFolder) -> None:
             "BLOCKYARD_NATS__URL": "nats://example:1",
             "BLOCKYARD_REDIS__URL": "redis://example:2/0",
             "BLOCKYARD_G4__ENDPOINT_URL": "http://example:3",
+            "BLOCKYARD_G4__ACCESS_KEY": "account",
             "BLOCKYARD_G4__SECRET_KEY": "secret",
         }
     )
@@ -44,3 +45,8 @@ def test_other_settings_of_an_embedded_server_stay_the_users(run_folder: RunFold
     assert g4.max_requests == 3
     assert g4.endpoint_url.startswith("http://127.0.0.1:")
     assert len(g4.secret_key.get_secret_value()) == 32
+
+
+def test_the_place_of_the_bus_shows_no_password(run_folder: RunFolder) -> None:
+    given = load_settings({"BLOCKYARD_NATS__URL": "nats://user:p%40ss@example:1"})
+    assert Infrastructure(run_folder, given).nats_place == "nats://example:1"
