@@ -18,7 +18,15 @@ from blockyard.runtime.supervisor import GRACE_SECONDS
 from blockyard.runtime.telemetry import Metrics
 
 OTHER_VARIABLES = {
-    *("NATS_USER", "NATS_PASSWORD", "REDIS_PASSWORD", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+    *(
+        "NATS_USER",
+        "NATS_PASSWORD",
+        "NATS_QUOTED_USER",
+        "NATS_QUOTED_PASSWORD",
+        "REDIS_PASSWORD",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+    ),
     *("GOMEMLIMIT", "GOGC", "POD_NAME", "NODE_SOCKET", "NODE_BLOCK_BYTES", "SSL_CERT_FILE", "HF_HOME"),
 }
 SECRET_SETTINGS = ("NATS__URL", "REDIS__URL", "ACCESS_KEY", "SECRET_KEY", "PASSWORD", "USER")
@@ -58,6 +66,8 @@ def test_pods_meet_restricted_but_for_folders_of_the_machine(rendered: Rendered)
 def test_no_root_is_needed_where_folders_are_prepared_by_others() -> None:
     pod = render(CASES["DaemonSet, folders prepared by others"]).pod("node")
     assert violations(pod.spec) == ["volume state: hostPath", "volume g3: hostPath"]
+    # And the kubelet makes none that nobody could write to.
+    assert {volume["hostPath"]["type"] for volume in pod.spec["volumes"] if "hostPath" in volume} == {"Directory"}
 
 
 @pytest.mark.parametrize(
@@ -107,10 +117,10 @@ def test_secrets_come_by_reference_only(rendered: Rendered) -> None:
         for container in pod.containers:
             for entry in container.get("env", []):
                 if entry["name"].endswith(SECRET_SETTINGS) and "value" in entry:
-                    account = re.search(r"//(.*)@", entry["value"])
+                    # Nothing but references to variables that come from secrets, and the address of a server.
+                    account = re.search(r"//(.*)@|\"(.*)\"", entry["value"])
                     assert account is not None
-                    # Nothing but references to variables that come from secrets.
-                    assert re.fullmatch(r"(\$\([A-Z_]+\))?:\$\([A-Z_]+\)", account.group(1))
+                    assert re.fullmatch(r"((\$\([A-Z_]+\))?:)?\$\([A-Z_]+\)", account.group(1) or account.group(2))
     for config in rendered.of_kind("ConfigMap"):
         assert not re.search(r"access_key|secret_key|//[^/\s]*@", json.dumps(config["data"]))
 

@@ -184,6 +184,8 @@ def test_given_memory_holds_where_it_is_enough() -> None:
     values: Values = {"offloadWorker": {"resources": {"limits": {"memory": "3Gi"}, "requests": {"cpu": "2"}}}}
     resources = render(EXTERNAL, values).pod("node").container("offload-worker")["resources"]
     assert resources == {"limits": {"memory": "3Gi"}, "requests": {"cpu": "2", "memory": "3Gi"}}
+    same: Values = {"offloadWorker": {"resources": {"requests": {"memory": "3072Mi"}}}}
+    assert render(EXTERNAL, values, same).objects
 
 
 @pytest.mark.parametrize(
@@ -219,6 +221,9 @@ def test_the_volume_of_a_sidecar_holds_the_slab(block_bytes: str) -> None:
     volumes = render(CASES["Sidecar"], values).pod("node").spec["volumes"]
     (empty,) = [volume["emptyDir"] for volume in volumes if volume["name"] == "g3"]
     assert bytes_of(empty["sizeLimit"]) >= slab * 1.09
+    # So that the pod goes where there is room for it.
+    worker = render(CASES["Sidecar"], values).pod("node").container("offload-worker")
+    assert worker["resources"]["requests"]["ephemeral-storage"] == empty["sizeLimit"]
 
 
 def test_tiers_that_are_off_have_neither_services_nor_volumes() -> None:

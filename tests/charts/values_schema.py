@@ -71,7 +71,7 @@ def values_schema() -> Schema:
                 "service": _closed({"annotations": _texts(), "internalTrafficPolicy": _choice("Cluster", "Local")}),
                 "networkPolicy": _network_policy(),
                 "monitoring": _monitoring(),
-                "helmTest": _closed({"enabled": _flag()}),
+                "helmTest": _closed({"enabled": _flag(), "seconds": _number(0)}),
                 # Helm adds it to the values of every chart.
                 "global": _free(),
             },
@@ -128,10 +128,15 @@ def _amounts(*, memory_needed: bool = False) -> Schema:
     return amounts | {"properties": {"memory": _quantity()}} | ({"required": ["memory"]} if memory_needed else {})
 
 
-def _resources(*, memory_needed: bool = False) -> Schema:
-    parts = {"requests": _amounts(), "limits": _amounts(memory_needed=memory_needed), "claims": _list()}
-    needed = ("limits",) if memory_needed else ()
-    return _closed(parts, optional=[name for name in parts if name not in needed])
+def _computed_resources() -> Schema:
+    """Of a service: the chart fills in the memory."""
+    return _closed({"requests": _amounts(), "limits": _amounts()}, optional=("requests", "limits"))
+
+
+def _resources() -> Schema:
+    """Of a container whose memory is not computed: somebody must say how much it may use."""
+    parts = {"requests": _amounts(), "limits": _amounts(memory_needed=True), "claims": _list()}
+    return _closed(parts, optional=("requests", "claims"))
 
 
 def _image() -> Schema:
@@ -204,7 +209,7 @@ def _node() -> Schema:
 
 def _service() -> Schema:
     memory = _closed({"base": _quantity(), "perBlock": _number(0)})
-    return _closed({"image": _image(), "memory": memory, "resources": _resources(), **_container(ours=True)})
+    return _closed({"image": _image(), "memory": memory, "resources": _computed_resources(), **_container(ours=True)})
 
 
 def _standalone() -> Schema:
@@ -214,7 +219,7 @@ def _standalone() -> Schema:
             "replicas": _number(1),
             "terminationGracePeriodSeconds": _number(15),
             "updateStrategy": _free() | {"required": ["type"]},
-            "resources": _resources(),
+            "resources": _computed_resources(),
             "podDisruptionBudget": _budget(),
             **_pod(),
         }
@@ -234,7 +239,7 @@ def _engine() -> Schema:
             "args": words,
             "env": _variables(ours=False),
             "ports": {"type": "array", "items": port},
-            "resources": _resources(memory_needed=True),
+            "resources": _resources(),
             "volumeMounts": _list(),
             **{name: _free() for name in ("startupProbe", "readinessProbe", "livenessProbe", "securityContext")},
         }
@@ -255,7 +260,7 @@ def _bundled(own: Schema) -> Schema:
             "image": _image(),
             **own,
             "persistence": persistence,
-            "resources": _resources(memory_needed=True),
+            "resources": _resources(),
             **_container(ours=False),
             **_pod(),
         }

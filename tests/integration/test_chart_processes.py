@@ -4,6 +4,7 @@ The servers are the embedded ones. Folders of the pod become folders of the test
 """
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -94,6 +95,19 @@ async def hold(containers: dict[str, RunningContainer]) -> None:
     await asyncio.gather(*(item.succeeds(probe) for item in ours for probe in PROBES))
 
 
+async def told_by_the_test(rendered: Rendered, port: str) -> tuple[int | None, str]:
+    """What the pod of ``helm test`` says of this node: exit code and output."""
+    (pod,) = rendered.of_kind("Pod")
+    _, flag, program, _, asked, _ = pod["spec"]["containers"][0]["command"]
+    assert asked == port
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, flag, program, FIELDS["status.podIP"], port, "0"), stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(30):
+        output, _ = await process.communicate()
+    return process.returncode, output.decode()
+
+
 async def test_a_node_of_the_daemon_set_becomes_whole(cluster: Cluster) -> None:
     rendered = cluster.render()
     async with cluster.running(rendered, "node", SERVICES) as containers:
@@ -104,6 +118,11 @@ async def test_a_node_of_the_daemon_set_becomes_whole(cluster: Cluster) -> None:
         # The name of the machine, and the address under which the pod is reached.
         found = [item for item in page["nodes"] if item["instance"] == FIELDS["spec.nodeName"]]
         assert [item["api_url"] for item in found] == [f"http://{FIELDS['status.podIP']}:{port}"]
+        assert await told_by_the_test(rendered, port) == (0, f"{FIELDS['status.podIP']}\n  ready\n")
+        containers["offload-worker"].child.kill()
+        code, said = await told_by_the_test(rendered, port)
+        assert code == 1
+        assert "local-tiers: the offload-worker is away" in said
         # State, sockets and slab lie where the volumes are.
         assert (cluster.folder / "state" / "block-manager" / "channel.sock").is_socket()
         assert list((cluster.folder / "g3").iterdir())

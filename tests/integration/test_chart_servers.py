@@ -32,7 +32,7 @@ from blockyard_remote_tier.service import RemotePorts, real_ports
 
 ACCOUNTS = {
     ("nats-account", "user"): "blockyard",
-    ("nats-account", "password"): "nats-secret",
+    ("nats-account", "password"): "12345678",
     ("redis-account", "password"): "redis-secret",
     ("s3-account", "access-key"): "store-user",
     ("s3-account", "secret-key"): "store-secret",
@@ -89,7 +89,10 @@ class Servers:
         async with httpx.AsyncClient(timeout=5.0, trust_env=False) as http:
             container = RunningContainer(component, process, machine.root, http)
             try:
-                await container.succeeds("readinessProbe") if process.probes else await self._listens(component)
+                for probe in process.probes:
+                    await container.succeeds(probe)
+                if not process.probes:
+                    await self._listens(component)
                 yield container
             finally:
                 container.child.kill()

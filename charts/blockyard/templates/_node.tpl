@@ -55,6 +55,7 @@ S3, and computes what it cannot load. So the pod is ready once its tiers are ope
 {{- $component := index $root.Values $key -}}
 {{- $memory := get (include "blockyard.memory" $root | fromYaml) $name -}}
 {{- $sidecar := eq $root.Values.node.kind "Sidecar" -}}
+{{- $g3 := and (eq $key "offloadWorker") (include "blockyard.on" $root.Values.settings.g3.enabled) -}}
 - name: {{ $name }}
   {{- include "blockyard.containerFields" (list $root $component) | nindent 2 }}
   env:
@@ -65,11 +66,15 @@ S3, and computes what it cannot load. So the pod is ready once its tiers are ope
   {{- include "blockyard.probes" (list $root $name (include "blockyard.readinessPath" $root)) | nindent 2 }}
   resources:
     {{- $request := ternary $memory.own $memory.limit (eq $key "remoteTier") }}
-    {{- include "blockyard.resources" (list $root (printf "%s.resources" $key) $component.resources $request $memory.limit) | nindent 4 }}
+    {{- $resources := include "blockyard.resources" (list $root (printf "%s.resources" $key) $component.resources $request $memory.limit) | fromYaml }}
+    {{- if and $sidecar $g3 (eq $root.Values.node.sidecar.g3.kind "EmptyDir") }}
+    {{- $_ := set $resources "requests" (merge $resources.requests (dict "ephemeral-storage" (include "blockyard.g3VolumeSize" $root))) }}
+    {{- end }}
+    {{- toYaml $resources | nindent 4 }}
   volumeMounts:
     - name: state
       mountPath: /var/lib/blockyard
-    {{- if and (eq $key "offloadWorker") (include "blockyard.on" $root.Values.settings.g3.enabled) }}
+    {{- if $g3 }}
     - name: g3
       mountPath: /var/lib/blockyard-g3
     {{- end }}

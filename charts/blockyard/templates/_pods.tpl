@@ -103,7 +103,8 @@ bytes that the request and the limit of memory are at least; they are equal unle
 {{- fail (printf "%s.limits.memory: %v is too small; with these sizes of settings.g2, settings.g3 and settings.node.block_bytes the container may come to use %s" $path $given (include "blockyard.mebibytes" $limit)) -}}
 {{- end -}}
 {{- if eq $request $limit -}}
-{{- if and $requests.memory (ne (toString $requests.memory) (toString $limits.memory)) -}}
+{{- $asked := default $limits.memory $requests.memory -}}
+{{- if ne (include "blockyard.bytes" (list $asked (printf "%s.requests.memory" $path))) (include "blockyard.bytes" (list $limits.memory (printf "%s.limits.memory" $path))) -}}
 {{- fail (printf "%s.requests.memory: must be left out or the same as the limit (%v): the memory is used in full" $path $limits.memory) -}}
 {{- end -}}
 {{- $_ := set $requests "memory" $limits.memory -}}

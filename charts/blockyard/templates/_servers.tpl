@@ -79,7 +79,7 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{/* Probes of a server. Call with (list $ probe), where probe is what is asked, as a map. */}}
+{{/* Probes of a server. Call with (list $ start ready alive), each what is asked, as a map. */}}
 {{- define "blockyard.serverProbes" -}}
 {{- $probes := (index . 0).Values.probes -}}
 startupProbe:
@@ -88,12 +88,12 @@ startupProbe:
   failureThreshold: {{ $probes.startup.failureThreshold }}
   timeoutSeconds: {{ $probes.timeoutSeconds }}
 readinessProbe:
-  {{- toYaml (index . 1) | nindent 2 }}
+  {{- toYaml (index . 2) | nindent 2 }}
   periodSeconds: {{ $probes.readiness.periodSeconds }}
   failureThreshold: {{ $probes.readiness.failureThreshold }}
   timeoutSeconds: {{ $probes.timeoutSeconds }}
 livenessProbe:
-  {{- toYaml (index . 1) | nindent 2 }}
+  {{- toYaml (index . 3) | nindent 2 }}
   periodSeconds: {{ $probes.liveness.periodSeconds }}
   failureThreshold: {{ $probes.liveness.failureThreshold }}
   timeoutSeconds: {{ $probes.timeoutSeconds }}
