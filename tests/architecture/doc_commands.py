@@ -145,7 +145,8 @@ def _runners(words: list[str]) -> Iterator[Runner]:
     if program == "make":
         yield Runner.MAKE
     if program.removeprefix(".venv/bin/").startswith(("blockyard", "python", "mkdocs")):
-        yield Runner.SHELL
+        # On a stack that runs: the smoke run of compose does it.
+        yield Runner.COMPOSE if "--compose" in words else Runner.SHELL
     if program == "curl":
         yield Runner.HTTP
     if words[:2] == ["docker", "compose"]:

@@ -25,6 +25,7 @@ _CLASS: Final = re.compile(r"([A-Z][a-z0-9]+){2,}")
 _CONSTANT: Final = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 _METRIC: Final = re.compile(r"blockyard_\w+")
 _CALL: Final = re.compile(r"([\w.]+)\(.*\)")
+_VARIABLE: Final = re.compile(r"(?:\$\{|^ARG )([A-Z][A-Z0-9_]*)", re.MULTILINE)
 _SOURCES: Final = ("shared", "services", "tests")
 FOREIGN: Final = frozenset(
     {"KV_EVENTS", "BLOCKYARD_CONFIG", "http.json", "channel.sock", "nats.js", "blockyard.yaml", "store.json"}
@@ -99,6 +100,13 @@ def _members(node: ast.ClassDef) -> Iterator[str]:
 
 
 @cache
+def container_variables() -> frozenset[str]:
+    """Variables that the compose files and the Dockerfile take."""
+    files = [ROOT / "docker-compose.yml", ROOT / "Dockerfile", *(ROOT / "deploy").glob("compose.*.yml")]
+    return frozenset(name for path in files for name in _VARIABLE.findall(path.read_text()))
+
+
+@cache
 def chart_values() -> frozenset[str]:
     """Values of the chart as ``a.b.c``, and the maps that hold them."""
     values = yaml.safe_load((ROOT / "charts" / "blockyard" / "values.yaml").read_text())
@@ -138,7 +146,7 @@ def _known(span: str, names: Names) -> bool:
         return names.knows_dotted(span) or file_of(span) is not None
     if _CLASS.fullmatch(span):
         return span in names.classes
-    return not _CONSTANT.fullmatch(span) or span in names.constants
+    return not _CONSTANT.fullmatch(span) or span in names.constants or span in container_variables()
 
 
 def file_of(span: str) -> Path | None:

@@ -56,6 +56,7 @@ def test_no_command_hides_in_another_fence() -> None:
         (".venv/bin/blockyard up", {Runner.SHELL}),
         ("curl -s http://127.0.0.1:8801/readyz | python3 -m json.tool", {Runner.HTTP}),
         ("docker compose -f a.yml up -d", {Runner.COMPOSE}),
+        ("blockyard demo --compose a.yml", {Runner.COMPOSE}),
         ("helm template charts/blockyard | kubectl apply -f -", {Runner.CLUSTER}),
         ("make up && docker compose up", {Runner.MAKE, Runner.COMPOSE}),
         ("frobnicate --all", set()),

@@ -84,6 +84,9 @@ def prepare(command: Command, folder: Path) -> dict[str, str]:
 def test_compose_accepts_files_options_and_services(command: Command, folder: Path) -> None:
     variables = prepare(command, folder)
     for words in command.parts:
+        if words[1:2] == ["demo"]:
+            assert [option for option in words[2::2] if option != "--compose"] == []
+            assert all((folder / file).exists() for file in words[3::2])
         if words[:2] != ["docker", "compose"]:
             continue
         options, verb, rest = split(words)

@@ -17,10 +17,11 @@ RUN_BY: Final = {
     "check": ".ci/run",
     "test": ".ci/run",
     "bench": "tests/unit/bench",
+    "compose-smoke": "",
     "torch": "",
     "lock": "",
 }
-"""What runs the recipe of a target, or the same commands; nothing runs what is empty: it wants the network."""
+"""What runs the recipe of a target, or the same commands; nothing runs what is empty: it wants the network, or minutes."""
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
