@@ -21,7 +21,7 @@ RUN_BY: Final = {
     "torch": "",
     "lock": "",
 }
-"""What runs the recipe of a target, or the same commands; nothing runs what is empty: it wants the network, or minutes."""
+"""What runs the recipe of a target, or the same commands; what wants the network or minutes, nothing does."""
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
