@@ -67,7 +67,7 @@ def test_nobody_is_root_but_who_has_to(services: dict[str, Any]) -> None:
 def test_every_container_has_limits(services: dict[str, Any]) -> None:
     for name, service in services.items():
         assert 0 < int(service["mem_limit"]) <= 1 << 30, name
-        assert 0 < float(service["cpus"]), name
+        assert 0 < float(service["cpus"]) <= 2, name
         assert 0 < service["pids_limit"] <= 256, name
         assert service["ulimits"]["nofile"] >= 16_384, name
         assert service["logging"]["options"] == {"max-size": "10m", "max-file": "3"}, name
