@@ -98,3 +98,10 @@ livenessProbe:
   failureThreshold: {{ $probes.liveness.failureThreshold }}
   timeoutSeconds: {{ $probes.timeoutSeconds }}
 {{- end -}}
+
+{{/* Memory at which a Go program collects harder, well below its limit. Call with (list resources "path of the values"). */}}
+{{- define "blockyard.goMemory" -}}
+{{- $limit := include "blockyard.bytes" (list (index . 0).limits.memory (printf "%s.resources.limits.memory" (index . 1))) -}}
+- name: GOMEMLIMIT
+  value: {{ printf "%.0f" (mulf 0.6 (float64 $limit)) | quote }}
+{{- end -}}
