@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.architecture.doc_commands import Command, Runner, commands_of, fences, lines
-from tests.architecture.doc_names import container_variables
-from tests.architecture.doc_tables import DOCS, ROOT
+from tests.architecture.doc_commands import Command, Runner, commands_of, lines
+from tests.architecture.doc_tables import ROOT
 
 from blockyard.cli.child_process import child_environment
 
-PAGE: Final = DOCS / "how-to" / "docker-compose.md"
 _GLOBAL: Final = ("-f", "--file", "--profile", "--env-file", "-p", "--project-name")
 _VALUED: Final = ("-n", "--tail", "-t", "--timeout", "--scale", "--since", "-s", "--signal", "-e", "--env", "--format")
 _ONE_SERVICE: Final = ("exec", "run", "port")
@@ -102,27 +100,6 @@ def test_compose_accepts_files_options_and_services(command: Command, folder: Pa
         # One that nobody has is no error for compose.
         profiles = compose(folder, variables, *options, "config", "--profiles").stdout.split()
         assert {value for name, value in pairwise(options) if name == "--profile"} <= {"*", *profiles}
-
-
-@pytest.mark.parametrize("text", [fence.text for fence in fences(PAGE) if fence.kind == "yaml"])
-def test_overrides_on_the_page_are_taken(text: str, folder: Path) -> None:
-    before = compose(folder, {}, "config").stdout
-    (folder / "docker-compose.override.yml").write_text(text)
-    after = compose(folder, {}, "config")
-    assert after.returncode == 0, after.stderr
-    assert after.stdout != before
-
-
-def test_variables_on_the_page_are_taken(folder: Path) -> None:
-    (text,) = [fence.text for fence in fences(PAGE) if fence.kind == "text"]
-    names = {line.partition("=")[0] for line in text.splitlines()}
-    assert names - container_variables() == {"COMPOSE_PROFILES"}
-    before = compose(folder, {}, "config").stdout
-    (folder / ".env").write_text(text)
-    after = compose(folder, {}, "config")
-    assert after.returncode == 0, after.stderr
-    assert "engine-b:" in after.stdout
-    assert "engine-b:" not in before
 
 
 @pytest.mark.parametrize(
