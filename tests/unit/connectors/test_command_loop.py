@@ -64,6 +64,8 @@ async def test_a_memory_too_small_for_a_request_is_an_answer_and_no_end(tmp_path
     ("line", "words"),
     [
         ("nonsense", "not JSON"),
+        ("", "not JSON"),
+        pytest.param('{"cmd": "stats", "x": ' + "[" * 20_000 + "]" * 20_000 + "}", "not JSON", id="deep"),
         ('{"cmd": "fly"}', "fly"),
         ('{"cmd": "replay", "concurrency": 0}', "concurrency"),
         ('{"cmd": "replay", "pace": -1}', "pace"),

@@ -57,7 +57,7 @@ class CommandLoop:
             except msgspec.ValidationError as error:
                 self._say({"event": "error", "detail": str(error)})
                 continue
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 self._say({"event": "error", "detail": f"not JSON: {error}"})
                 continue
             if isinstance(command, Quit):
