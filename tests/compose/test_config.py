@@ -13,7 +13,7 @@ from tests.compose.project import (
     installed,
     resolved,
 )
-from tests.compose.smoke.compose import COMPOSE_FILE, PROOF_FILE, within_limits
+from tests.compose.smoke.compose import COMPOSE_FILE, PROOF_FILE, free_port_variables, within_limits
 from tests.compose.smoke.plan import Plan
 
 pytestmark = pytest.mark.skipif(not installed(), reason="compose comes with make deploy-tools")
@@ -26,7 +26,7 @@ def test_compose_accepts(profiles: tuple[str, ...], override: str, tmp_path: Pat
         "none": (),
         "proof": (PROOF_FILE,),
         "own servers": (OWN_SERVERS_FILE,),
-        "smoke run": (PROOF_FILE, within_limits(resolved(), tmp_path)),
+        "smoke run": (PROOF_FILE, free_port_variables, within_limits(resolved(), tmp_path)),
     }[override]
     done = ask("--quiet", files=(COMPOSE_FILE, *files), profiles=profiles, environment=OWN_SERVERS)
     assert done.returncode == 0, done.stderr
@@ -100,6 +100,13 @@ def test_a_run_takes_variables_away_that_compose_would_read(tmp_path: Path, monk
     assert not [
         line for line in environment.splitlines() if line.startswith(("COMPOSE_", "DOCKER_", "PORT_", "BLOCKY"))
     ]
+
+
+def test_a_run_on_an_engine_of_others_takes_ports_of_nobody() -> None:
+    given = free_port_variables()
+    services = resolved(environment=given)["services"].values()
+    published = [entry["published"] for service in services for entry in service.get("ports", [])]
+    assert sorted(published) == sorted(given.values())
 
 
 def test_variables_with_defaults_are_the_only_ones() -> None:

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, Final
 
 from tests.compose.smoke import tools
-from tests.compose.smoke.compose import Compose
+from tests.compose.smoke.compose import Compose, free_port_variables
 from tests.compose.smoke.engine import Docker, docker_answers
 from tests.compose.smoke.isolation import run_inside
 from tests.compose.smoke.leftovers import leftovers, remove_groups
@@ -101,7 +101,7 @@ def _run(options: argparse.Namespace, folder: Path, facts: dict[str, Any]) -> in
 
 
 def _on_docker(plan: Plan) -> dict[str, Any]:
-    shell = plan.shell()
+    shell = plan.shell().with_environment(**free_port_variables())
     compose = Compose(shell, plan.project, plan.path)
     engine = Docker(shell, plan.project)
     return Trial(engine, compose, (), ("--build",)).run(short=plan.short)

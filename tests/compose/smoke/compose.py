@@ -5,6 +5,7 @@ The program is taken out of its wheel: the console script beside it swallows the
 
 import importlib.util
 import json
+import re
 import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,12 @@ from typing import Any, Final, final
 from tests.compose.smoke.isolation import ROOT
 from tests.compose.smoke.shell import Done, Shell, SmokeError
 
+from blockyard.cli.embedded.ports import free_ports
+
 COMPOSE_FILE: Final = ROOT / "docker-compose.yml"
 PROOF_FILE: Final = ROOT / "deploy" / "compose.proof.yml"
 """Makes the stack fit for the proof run: small tiers, engines that wait to be told."""
+_PORT: Final = re.compile(r"\$\{(PORT_[A-Z_]+):-")
 _UP_SECONDS: Final = 180.0
 _MANY_PROCESSES: Final = 4_096
 
@@ -87,6 +91,12 @@ class Compose:
     def down(self) -> None:
         """Stop and remove containers, networks and volumes."""
         self.run("down", "--volumes", "--timeout", "15", seconds=120.0)
+
+
+def free_port_variables() -> dict[str, str]:
+    """Variables that publish every port somewhere else, where nobody listens; for an engine that others use too."""
+    names = sorted(set(_PORT.findall(COMPOSE_FILE.read_text())))
+    return {name: str(port) for name, port in zip(names, free_ports(len(names)), strict=True)}
 
 
 def within_limits(config: Mapping[str, Any], folder: Path) -> Path:

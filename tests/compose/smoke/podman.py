@@ -6,6 +6,7 @@ Invariants: everything that podman writes lies below the folder of the run.
 """
 
 import json
+import socket
 import subprocess
 import threading
 import time
@@ -120,10 +121,14 @@ class Podman:
 
     def _wait_for_socket(self, service: subprocess.Popen[bytes]) -> None:
         end = time.monotonic() + _SOCKET_SECONDS
-        while not self.socket.exists():
+        while not self._answers():
             if service.poll() is not None or time.monotonic() > end:
                 raise SmokeError("podman does not serve docker's API; see the log")
             time.sleep(_LOOK_SECONDS)
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as connection:
+            return connection.connect_ex(str(self.socket)) == 0
 
     def _check_health(self, stop: threading.Event) -> None:
         """Run each check when it is due, until told to stop. One after the other: two cores have enough to do."""

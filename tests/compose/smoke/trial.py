@@ -69,10 +69,21 @@ class Trial:
             say(f"all healthy after {seconds} s")
             yield Stack(self._engine, compose, services), seconds
         except SmokeError as error:
-            logs = compose.attempt("logs", "--no-color", "--tail", "5").text
-            raise SmokeError(f"{error}\nends of the logs:\n{logs}\nwhat failed: {error}") from error
-        finally:
-            say("stopping")
+            say(compose.attempt("logs", "--no-color", "--tail", "5").text)
+            # What failed comes last, and is not hidden by what may go wrong while stopping.
+            raise SmokeError(f"{error}{self._stop(compose)}") from error
+        except BaseException:
+            self._stop(compose)
+            raise
+        if trouble := self._stop(compose):
+            raise SmokeError(trouble)
+
+    def _stop(self, compose: Compose) -> str:
+        """Stop everything; what went wrong with it."""
+        say("stopping")
+        try:
             compose.down()
-            if found := self._engine.leftovers():
-                raise SmokeError(f"left in the engine: {found}")
+            found = self._engine.leftovers()
+        except SmokeError as error:
+            return f"\nnot stopped: {error}"
+        return f"\nleft in the engine: {found}" if found else ""
