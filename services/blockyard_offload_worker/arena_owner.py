@@ -23,6 +23,8 @@ from blockyard_offload_worker.arena_reservation import ArenaReservation
 
 HEADROOM_BYTES: Final = 256 << 20
 """What this process needs beside the arena: about 120 MiB, the rest for what is read and written besides."""
+SLOT_BYTES: Final = 256
+"""What it needs for each slot of host memory and disk."""
 _MIB: Final = 1 << 20
 _log: Final = get_logger(__name__)
 
@@ -56,21 +58,26 @@ class ArenaPlan:
         check_sizes("g2.capacity", slots, payload_bytes)
         return cls(slots, payload_bytes, verify=not settings.unsafe.skip_verification)
 
-    def check_memory(self, limit: MemoryLimit | None) -> None:
+    def check_memory(self, limit: MemoryLimit | None, disk_slots: int) -> None:
         """Refuse an arena with which the kernel would kill this process as soon as the arena fills.
+
+        Args:
+            limit: what the process may have.
+            disk_slots: slots of the disk tier.
 
         Raises:
             ConfigurationError: arena and process do not fit into the limit.
         """
         arena = ArenaGeometry(self.slots, self.payload_bytes).total_bytes
-        needed = arena + HEADROOM_BYTES
+        process = HEADROOM_BYTES + SLOT_BYTES * (self.slots + disk_slots)
+        needed = arena + process
         if limit is not None and needed > limit.bytes:
             raise ConfigurationError(
                 f"host memory tier and process need {_mib(needed)}, and the memory limit here is {_mib(limit.bytes)}: "
                 "lower the one or raise the other",
                 key="g2.capacity",
                 arena_bytes=arena,
-                headroom_bytes=HEADROOM_BYTES,
+                process_bytes=process,
                 limit_bytes=limit.bytes,
                 limit=str(limit.file),
             )

@@ -67,7 +67,7 @@ async def test_an_arena_that_the_kernel_would_not_let_fill_is_refused_at_the_sta
     worker = worker_in(group, sized(node_folder, LIMIT_BYTES))
     assert await worker.wait_async(20.0)
     assert worker.exit_code == 2
-    assert "need 777 MiB, and the memory limit here is 512 MiB" in worker.log_tail()
+    assert "need 785 MiB, and the memory limit here is 512 MiB" in worker.log_tail()
     assert "key=g2.capacity" in worker.log_tail()
 
 

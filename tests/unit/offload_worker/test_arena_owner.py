@@ -13,7 +13,7 @@ from blockyard.runtime.memory_limit import MemoryLimit
 from blockyard.runtime.settings import G2Section, NodeSection, NodeSettings, UnsafeSection
 from blockyard.tiers.arena import Arena, ArenaGeometry
 from blockyard.wire.worker_channel import ArenaInfo
-from blockyard_offload_worker.arena_owner import HEADROOM_BYTES, ArenaOrigin, ArenaOwner, ArenaPlan
+from blockyard_offload_worker.arena_owner import HEADROOM_BYTES, SLOT_BYTES, ArenaOrigin, ArenaOwner, ArenaPlan
 
 SIZE = 8_192
 PLAN = ArenaPlan(4, SIZE, verify=True)
@@ -111,16 +111,17 @@ def test_elsewhere_it_is_taken_as_it_is_written(owner: ArenaOwner) -> None:
 
 
 # --- memory limit -------------------------------------------------------------------------------------------------
-NEEDED = ArenaGeometry(4, SIZE).total_bytes + HEADROOM_BYTES
+NEEDED = ArenaGeometry(4, SIZE).total_bytes + HEADROOM_BYTES + 12 * SLOT_BYTES
+"""With 8 slots on disk."""
 
 
 @pytest.mark.parametrize("limit", [None, MemoryLimit(NEEDED, Path("memory.max"))])
 def test_an_arena_that_fits_into_the_memory_is_taken(limit: MemoryLimit | None) -> None:
-    PLAN.check_memory(limit)
+    PLAN.check_memory(limit, 8)
 
 
 def test_an_arena_with_which_the_process_would_be_killed_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="need 257 MiB, and the memory limit here is 257 MiB") as raised:
-        PLAN.check_memory(MemoryLimit(NEEDED - 1, Path("/sys/fs/cgroup/memory.max")))
+        PLAN.check_memory(MemoryLimit(NEEDED - 1, Path("/sys/fs/cgroup/memory.max")), 8)
     assert raised.value.fields["key"] == "g2.capacity"
     assert raised.value.fields["limit"] == "/sys/fs/cgroup/memory.max"
