@@ -26,7 +26,7 @@ def test_compose_accepts(profiles: tuple[str, ...], override: str, tmp_path: Pat
         "none": (),
         "proof": (PROOF_FILE,),
         "own servers": (OWN_SERVERS_FILE,),
-        "smoke run": (PROOF_FILE, free_port_variables, within_limits(resolved(), tmp_path)),
+        "smoke run": (PROOF_FILE, within_limits(resolved(), tmp_path)),
     }[override]
     done = ask("--quiet", files=(COMPOSE_FILE, *files), profiles=profiles, environment=OWN_SERVERS)
     assert done.returncode == 0, done.stderr

@@ -20,7 +20,7 @@ from blockyard.cli.embedded.ports import free_ports
 COMPOSE_FILE: Final = ROOT / "docker-compose.yml"
 PROOF_FILE: Final = ROOT / "deploy" / "compose.proof.yml"
 """Makes the stack fit for the proof run: small tiers, engines that wait to be told."""
-_PORT: Final = re.compile(r"\$\{(PORT_[A-Z_]+):-")
+_PORT: Final = re.compile(r"\$\{(PORT_[A-Z0-9_]+):-")
 _UP_SECONDS: Final = 180.0
 _MANY_PROCESSES: Final = 4_096
 
