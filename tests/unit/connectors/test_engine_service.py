@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import signal
 import socket
@@ -16,8 +17,16 @@ import pytest
 from blockyard.connectors.client import BlockyardClient, EngineDescription
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.connectors.mock import engine_service
-from blockyard.connectors.mock.engine import MockEngine
-from blockyard.connectors.mock.engine_service import EngineService, ListenAddress, OwnReplay, wait_for_node
+from blockyard.connectors.mock.engine import EngineCounts, MockEngine
+from blockyard.connectors.mock.engine_service import (
+    EngineService,
+    ListenAddress,
+    OwnReplay,
+    notice_silence,
+    read_lines,
+    sentence,
+    wait_for_node,
+)
 from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS
 from blockyard.core.errors import ConfigurationError, OutOfBlocksError
 from blockyard.core.identity import ModelIdentity
@@ -179,15 +188,73 @@ async def test_a_line_without_an_end_ends_the_conversation(tmp_path: Path) -> No
             assert (await second.ask(cmd="stats"))["event"] == "done"
 
 
+async def test_more_commands_than_may_wait_end_the_conversation(tmp_path: Path) -> None:
+    async with running(tmp_path) as service:
+        async with controller(service.port) as first:
+            first.writer.write(b'{"cmd": "replay", "pace": 1}\n' + b'{"cmd": "stats"}\n' * 2_000)
+            with contextlib.suppress(ConnectionError):
+                async with asyncio.timeout(WAIT_SECONDS):
+                    assert b'"cmd":"stats"' not in await first.reader.read()
+        async with controller(service.port) as second:
+            assert (await second.ask(cmd="stats"))["event"] == "done"
+
+
+class SlowPeer:
+    """The way back to a controller that reads its answers when it is allowed to."""
+
+    def __init__(self) -> None:
+        self.reads = asyncio.Event()
+
+    async def drain(self) -> None:
+        await self.reads.wait()
+
+
+async def test_a_controller_that_reads_no_answers_is_not_listened_to() -> None:
+    peer, reader, lines = SlowPeer(), asyncio.StreamReader(), asyncio.Queue[bytes | None]()
+    reader.feed_data(b"1\n2\n")
+    reader.feed_eof()
+    reading = asyncio.create_task(read_lines(reader, peer, lines))
+    async with asyncio.timeout(WAIT_SECONDS):
+        assert await lines.get() == b"1\n"
+        assert lines.empty()
+        peer.reads.set()
+        await reading
+    assert lines.get_nowait() == b"2\n"
+
+
+@pytest.mark.parametrize("number", [errno.ECONNRESET, errno.ETIMEDOUT, errno.EHOSTUNREACH])
+async def test_a_connection_that_leads_nowhere_is_the_end_of_a_controller(number: int) -> None:
+    reader = asyncio.StreamReader()
+    reader.set_exception(OSError(number, "gone"))
+    async with asyncio.timeout(WAIT_SECONDS):
+        await read_lines(reader, SlowPeer(), asyncio.Queue())
+
+
+def test_a_controller_whose_machine_is_gone_is_noticed_within_a_minute() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as connection:
+        notice_silence(connection)
+        asked_after = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        given_up_after = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) / 1_000
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert 0 < asked_after + given_up_after < 60
+
+
 async def test_how_it_goes_is_told_when_something_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = asyncio.Queue[str]()
+
+    def look(counts: EngineCounts) -> str:
+        looks.put_nowait(line := sentence(counts))
+        return line
+
     monkeypatch.setattr(engine_service, "_TELL_SECONDS", 0.01)
+    monkeypatch.setattr(engine_service, "sentence", look)
     async with running(tmp_path) as service, controller(service.port) as first:
         await first.ask(cmd="replay", count=2)
         async with asyncio.timeout(WAIT_SECONDS):
-            while not any(line.startswith("2 requests, ") for line in service.said):
-                await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
-        assert len(service.said) == len(set(service.said))
+            seen = 0
+            while seen < 3:
+                seen += (await looks.get()).startswith("2 requests, ")
+        assert sum(line.startswith("2 requests, ") for line in service.said) == 1
 
 
 async def test_a_port_in_use_is_named(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """A demo engine that runs by itself: replays the trace, tells how it goes, and takes commands over TCP.
 
 It has one controller at a time; another one is sent away. When a controller goes, what it asked for is given up and
-the engine waits for the next one. Its own replay stops for good as soon as a controller makes the engine do something:
+the engine waits for the next one. A controller that cannot be reached any more, sends without end or never reads what
+it is answered is let go likewise. Its own replay stops for good as soon as a controller makes the engine do something:
 replay, probe or reset; asking for the counters does not.
 Invariants: the own replay never runs at the same time as a command that makes the engine do something.
 Threading: one event loop.
@@ -12,7 +13,7 @@ import contextlib
 import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, Protocol, final
 
 import msgspec
 
@@ -25,6 +26,10 @@ from blockyard.core.errors import ConfigurationError, UnavailableError
 
 _TELL_SECONDS: Final = 5.0
 _LINE_LIMIT_BYTES: Final = 1 << 16
+_MOST_WAITING_LINES: Final = 1_000
+_SILENT_SECONDS: Final = 30
+"""How long a controller may leave the system without any sign of life, and what is sent to it without a receipt."""
+_PROBE_SECONDS: Final = 10
 _BUSY: Final = {"event": "error", "code": "busy", "detail": "the engine has another controller"}
 
 
@@ -133,15 +138,14 @@ class EngineService:
             writer.close()
             return
         self._taken = True
-        # A controller whose machine is gone would else hold the engine for ever.
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        notice_silence(writer.get_extra_info("socket"))
         self._start(self._converse(reader, writer))
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        lines: Lines = asyncio.Queue()
+        lines: Lines = asyncio.Queue(_MOST_WAITING_LINES)
         commands = CommandLoop(self._engine, self._replay, writer.write, before_work=self._stop_own_replay)
         answering = asyncio.create_task(commands.run(lines))
-        reading = asyncio.create_task(_read(reader, lines))
+        reading = asyncio.create_task(read_lines(reader, writer, lines))
         try:
             await asyncio.wait((answering, reading), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -182,8 +186,26 @@ def sentence(counts: EngineCounts) -> str:
     )
 
 
-async def _read(reader: asyncio.StreamReader, lines: Lines) -> None:
-    """Until the controller goes, or says more than a line may hold."""
-    with contextlib.suppress(ConnectionError, ValueError):
+class Peer(Protocol):
+    """The way back to a controller."""
+
+    async def drain(self) -> None:
+        """Wait while too much of what was written has not been taken."""
+        ...
+
+
+async def read_lines(reader: asyncio.StreamReader, peer: Peer, lines: Lines) -> None:
+    """Until the controller goes, or says more than a line or ``lines`` may hold; only while it reads its answers."""
+    # Not only a connection that was closed: one that leads nowhere any more ends in a timeout, or without a route.
+    with contextlib.suppress(OSError, ValueError, asyncio.QueueFull):
         while line := await reader.readline():
             lines.put_nowait(line)
+            await peer.drain()
+
+
+def notice_silence(connection: socket.socket) -> None:
+    """Have the system end a connection whose other end is gone without a word: it would hold the engine for ever."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_SECONDS)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT_SECONDS * 1_000)
