@@ -63,7 +63,11 @@ class EngineLink(ABC):
     # --- the connection -----------------------------------------------------------------------------------------------
     @abstractmethod
     async def _read_line(self) -> bytes:
-        """The next line; empty at the end."""
+        """The next line with its end; at the end of all lines empty, or what there is of the last one.
+
+        Raises:
+            ValueError: the line is longer than ``LINE_LIMIT_BYTES``.
+        """
 
     @abstractmethod
     def _write_line(self, line: bytes) -> None:
@@ -111,10 +115,11 @@ class EngineLink(ABC):
             raise self._gone() from None
 
     async def _next_event(self) -> EngineEvent:
-        line = await self._read_line()
-        if not line:
-            raise self._gone()
         try:
+            line = await self._read_line()
+            if not line.endswith(b"\n"):
+                raise self._gone()
             return self._decoder.decode(line)
-        except msgspec.DecodeError as error:
+        # Too long a line, none of JSON, or of another kind.
+        except (ValueError, RecursionError) as error:
             raise EngineCommandError(f"not an event of a demo engine: {error}", engine=self.name) from error

@@ -73,7 +73,8 @@ class EngineConnection(EngineLink):
     async def _read_line(self) -> bytes:
         if self._reader is None:
             return b""
-        with contextlib.suppress(ConnectionError):
+        # Not only a connection that was closed: one that leads nowhere any more ends in a timeout, or without a route.
+        with contextlib.suppress(OSError):
             return await self._reader.readline()
         return b""
 

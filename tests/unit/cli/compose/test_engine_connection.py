@@ -1,6 +1,7 @@
 """Becoming the controller of an engine takes as many attempts as it needs, and says why when it fails."""
 
 import asyncio
+import errno
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -56,6 +57,23 @@ async def test_one_that_stays_busy_is_given_up_with_the_reason(monkeypatch: pyte
     async with engine(lambda: [BUSY], lambda _: []) as port:
         with pytest.raises(DeadlineExceededError, match="another controller"):
             await EngineConnection("engine-a", f"127.0.0.1:{port}").connect()
+
+
+@pytest.mark.parametrize("number", [errno.ECONNRESET, errno.ETIMEDOUT, errno.EHOSTUNREACH])
+async def test_a_connection_that_leads_nowhere_any_more_is_the_end_of_the_engine(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    async def gone(_: asyncio.StreamReader) -> bytes:
+        raise OSError(number, "gone")
+
+    async with engine(lambda: [READY], lambda _: []) as port:
+        connection = EngineConnection("engine-a", f"127.0.0.1:{port}")
+        await connection.connect()
+        monkeypatch.setattr(asyncio.StreamReader, "readline", gone)
+        with pytest.raises(PeerClosedError, match="closed the connection"):
+            await connection.stats()
+        connection.close()
+        monkeypatch.undo()
 
 
 async def test_an_end_in_the_middle_of_a_command_is_an_error() -> None:
