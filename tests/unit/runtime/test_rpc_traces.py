@@ -9,7 +9,7 @@ from blockyard.runtime.current_trace import TraceScope, current_trace
 from blockyard.runtime.rpc.session import UNREAD_BYTES, RpcSession
 from blockyard.testing.rpc_peer import WAIT_SECONDS, Ask, Request, Server, Told, ask, client_of, raw_peer
 from blockyard.wire.codec import PROTOCOL_VERSION, encode
-from blockyard.wire.frame import LENGTH_BYTES
+from blockyard.wire.frame import LENGTH_BYTES, FrameKind, encode_frame
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent, new_trace
 
 
@@ -53,6 +53,42 @@ async def test_requests_read_after_a_reply_was_drained_do_not_inherit_its_trace(
         await client.call(Ask(2), timeout_seconds=WAIT_SECONDS)
     assert noted.seen[1] != NO_TRACE
     assert noted.seen[2] == NO_TRACE
+
+
+class Ended:
+    """A hook that notes for which trace it is told of the end of a session."""
+
+    def __init__(self) -> None:
+        self.seen: list[TraceParent] = []
+        self.told = asyncio.Event()
+
+    def __call__(self, session: RpcSession) -> None:
+        self.seen.append(current_trace())
+        self.told.set()
+
+
+async def test_an_end_read_after_a_reply_was_drained_is_no_work_for_its_trace(path: Path) -> None:
+    noted, ended = Noted(), Ended()
+    noted.reply_bytes = 4 * UNREAD_BYTES
+    async with Server(path, Request, noted, on_disconnect=ended):
+        async with client_of(path) as client:
+            await client.call(Ask(1), timeout_seconds=WAIT_SECONDS, trace=new_trace())
+        await asyncio.wait_for(ended.told.wait(), WAIT_SECONDS)
+    assert ended.seen == [NO_TRACE]
+
+
+async def test_the_end_of_a_session_whose_peer_does_not_read_is_no_work_for_who_sends(path: Path) -> None:
+    async def flood(session: RpcSession, request: Request, fds: list[int]) -> Told:
+        while not session.closed.is_set():
+            session.push(Told(1, bytes(UNREAD_BYTES)))
+        return Told(1)
+
+    ended = Ended()
+    async with Server(path, Request, flood, on_disconnect=ended, max_queued_bytes=4 * UNREAD_BYTES):
+        async with raw_peer(path) as peer:
+            await peer.send(encode_frame(FrameKind.REQUEST, 1, Ask(1), trace=new_trace()))
+            await asyncio.wait_for(ended.told.wait(), WAIT_SECONDS)
+    assert ended.seen == [NO_TRACE]
 
 
 async def test_a_frame_with_a_broken_trace_is_answered_as_one_without(path: Path) -> None:

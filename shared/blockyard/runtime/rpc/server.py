@@ -4,7 +4,7 @@ Invariants:
 - Handlers start in the order in which the requests of a session arrived, each as a task of its own, so a slow one
   delays nobody; replies pair by call number and may overtake each other.
 - At most ``max_in_flight`` requests of a session are in work; more are not read.
-- ``current_trace()`` in a handler is the trace context that its request came with.
+- ``current_trace()`` in a handler is the trace context that its request came with; hooks work for no trace.
 - A handler is not cancelled when its peer goes; its reply is dropped. ``session.closed`` tells it.
 - **Descriptors** in the list given to a handler are the handler's only if it takes them out of the list (``pop``,
   ``clear``); those left in it are closed when the handler ends. Descriptors in a reply stay the handler's.
@@ -25,14 +25,14 @@ from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
 from blockyard.core.errors import BlockyardError, RequestError, UnavailableError
-from blockyard.runtime.current_trace import begin_work
+from blockyard.runtime.current_trace import TraceScope, begin_work
 from blockyard.runtime.rpc.connection import MAX_QUEUED_BYTES
 from blockyard.runtime.rpc.frame_buffer import close_descriptors
 from blockyard.runtime.rpc.session import RpcSession
 from blockyard.runtime.rpc.unix_socket import listen
 from blockyard.wire.codec import BoundedDecoder
 from blockyard.wire.frame import Frame
-from blockyard.wire.trace_parent import TraceParent
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 
 RequestT = TypeVar("RequestT")
 ReplyT = TypeVar("ReplyT")
@@ -161,7 +161,9 @@ class RpcServer(Generic[RequestT, ReplyT]):
 
     def _ended(self, session: RpcSession) -> None:
         if self._sessions.pop(session.number, None) is not None and self._on_disconnect is not None:
-            self._on_disconnect(session)
+            # The end is noticed in the context of whoever sent last, or had reading resumed: it is no work of theirs.
+            with TraceScope(NO_TRACE):
+                self._on_disconnect(session)
 
     # --- requests -----------------------------------------------------------------------------------------------
     def _requested(self, session: RpcSession, frame: Frame, descriptors: list[int]) -> None:
