@@ -11,6 +11,7 @@ import shlex
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import Final, final
 
@@ -42,12 +43,22 @@ class ComposeCommand:
             ConfigurationError: there is no such program.
             ComposeError: it failed, or took longer than the limit.
         """
+        with _memory_file("output") as output, _memory_file("errors") as errors:
+            status = await self._status(arguments, output, errors, limit_seconds)
+            if status:
+                tail = _text_of(errors).strip()[-_TAIL_CHARACTERS:]
+                raise ComposeError(f"{self.line(*arguments)} ended with status {status}; end of its output:\n{tail}\n")
+            return _text_of(output)
+
+    async def _status(self, arguments: Sequence[str], output: FileIO, errors: FileIO, limit_seconds: float) -> int:
+        """How it ended."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *(*self._words, *arguments),
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
+                # No pipes: their end does not come as long as anything that the command has started holds them.
+                stdout=output,
+                stderr=errors,
                 # Ctrl-C is for this process, which then ends what it has started.
                 start_new_session=True,
             )
@@ -58,7 +69,7 @@ class ComposeCommand:
             ) from error
         try:
             async with asyncio.timeout(limit_seconds):
-                output, errors = await process.communicate()
+                return await process.wait()
         except TimeoutError:
             raise ComposeError(f"{self.line(*arguments)} did not end within {limit_seconds:g} s.") from None
         finally:
@@ -66,9 +77,12 @@ class ComposeCommand:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
-        if process.returncode:
-            tail = errors.decode(errors="replace").strip()[-_TAIL_CHARACTERS:]
-            raise ComposeError(
-                f"{self.line(*arguments)} ended with status {process.returncode}; end of its output:\n{tail}\n"
-            )
-        return output.decode(errors="replace")
+
+
+def _memory_file(name: str) -> FileIO:
+    return FileIO(os.memfd_create(name, os.MFD_CLOEXEC), "r+")
+
+
+def _text_of(file: FileIO) -> str:
+    """All of it; the position stays, because whoever still writes has the same."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")

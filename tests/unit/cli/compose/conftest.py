@@ -23,11 +23,9 @@ class Script:
         self._script.touch()
         self.command = ComposeCommand((sys.executable, "-S", str(PROGRAM), str(folder)), [Path("c.yml")], "", "demo")
 
-    def on(
-        self, when: str, output: str = "", *, errors: str = "", status: int = 0, seconds: float = 0.0, keep: bool = True
-    ) -> None:
+    def on(self, when: str, output: str = "", *, errors: str = "", status: int = 0, keep: bool = True) -> None:
         """Answer like this to what begins with ``when``; once, unless it is kept."""
-        line = {"when": when, "output": output, "errors": errors, "status": status, "seconds": seconds, "keep": keep}
+        line = {"when": when, "output": output, "errors": errors, "status": status, "keep": keep}
         with self._script.open("a") as script:
             script.write(f"{json.dumps(line)}\n")
 

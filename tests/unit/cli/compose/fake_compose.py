@@ -7,7 +7,6 @@ follows the options, does what it says and forgets it unless it is to be kept. W
 import json
 import shlex
 import sys
-import time
 from pathlib import Path
 
 
@@ -23,7 +22,6 @@ def main() -> int:
             if not line["keep"]:
                 lines.remove(line)
                 script.write_text("".join(f"{json.dumps(left)}\n" for left in lines))
-            time.sleep(line["seconds"])
             sys.stdout.write(line["output"])
             sys.stderr.write(line["errors"])
             return int(line["status"])

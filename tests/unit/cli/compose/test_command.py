@@ -1,7 +1,9 @@
 """A compose command succeeds, or ends in an error that names it; none is left behind."""
 
 import asyncio
-import time
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,23 +35,45 @@ async def test_a_failure_says_which_command_and_how_its_complaint_ended_but_noth
     assert len(str(caught.value)) < 3_000
 
 
-async def test_a_command_that_hangs_is_ended_and_named(script: Script) -> None:
-    script.on("up", seconds=600)
-    began = time.monotonic()
-    with pytest.raises(ComposeError, match=r"up did not end within 0\.5 s"):
-        await script.command.run("up", limit_seconds=0.5)
-    assert time.monotonic() - began < 20
+@pytest.fixture
+def hanging(tmp_path: Path) -> Iterator[ComposeCommand]:
+    """One that leaves its number in a file, and a helper in a session of its own that holds its output."""
+    words = ("sh", "-c", f"cd {tmp_path}; setsid sleep 60 & echo $! > helper; echo $$ > hangs; sleep 600", "compose")
+    yield ComposeCommand(words, [], "", "demo")
+    os.kill(int((tmp_path / "helper").read_text()), signal.SIGKILL)
 
 
-async def test_a_command_ends_with_who_waits_for_it(script: Script) -> None:
-    script.on("up", seconds=600)
-    waiting = asyncio.create_task(script.command.run("up"))
+def hangs(folder: Path) -> bool:
+    """Whether the command runs."""
+    file = folder / "hangs"
+    number = file.read_text().strip() if file.exists() else ""
+    return bool(number) and Path("/proc", number).exists()
+
+
+async def test_a_command_that_hangs_is_ended_and_named(tmp_path: Path, hanging: ComposeCommand) -> None:
     async with asyncio.timeout(20):
-        while not (script.folder / "asked").exists():
+        with pytest.raises(ComposeError, match=r"up did not end within 2 s"):
+            await hanging.run("up", limit_seconds=2.0)
+    assert (tmp_path / "hangs").exists()
+    assert not hangs(tmp_path)
+
+
+async def test_a_command_ends_with_who_waits_for_it(tmp_path: Path, hanging: ComposeCommand) -> None:
+    waiting = asyncio.create_task(hanging.run("up"))
+    async with asyncio.timeout(20):
+        while not hangs(tmp_path):
             await asyncio.sleep(0.01)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
+    assert not hangs(tmp_path)
+
+
+async def test_a_helper_that_a_command_leaves_behind_is_not_waited_for(tmp_path: Path) -> None:
+    command = ComposeCommand(("sh", "-c", "sleep 60 & echo $!", "compose"), [], "", "demo")
+    async with asyncio.timeout(20):
+        helper = await command.run("up")
+    os.kill(int(helper), signal.SIGKILL)
 
 
 async def test_a_program_that_is_not_there_is_a_wrong_option() -> None:
