@@ -209,7 +209,9 @@ def test_the_arena_fits_into_the_memory_of_its_container(services: dict[str, Any
     for node in NODES:
         worker = services[f"offload-worker-{node}"]
         limit = MemoryLimit(int(worker["mem_limit"]), Path("compose"))
-        ArenaPlan.of(settings_of(worker)).check_memory(limit)
+        settings = settings_of(worker)
+        disk_slots = int(settings.g3.capacity) // int(settings.node.block_bytes)
+        ArenaPlan.of(settings).check_memory(limit, disk_slots)
 
 
 def test_the_event_stream_fits_into_the_store_of_nats() -> None:
