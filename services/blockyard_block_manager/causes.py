@@ -1,6 +1,7 @@
-"""What caused a job that serves several requests: the first of them is its parent, the others are linked.
+"""What caused a job that serves several requests: the first that is recorded is its parent, the others are linked.
 
-A span has one parent. The first request is the one that would have caused the job alone; who came later only joined.
+A span has one parent. Below a request that nobody records the job would be recorded by nobody, and be missing in the
+traces of the others; where none is recorded, the first hands its context on.
 Pure functions. Threading: no state.
 """
 
@@ -25,9 +26,9 @@ NO_CAUSE: Final = Cause()
 
 
 def cause_of(traces: Iterable[TraceParent]) -> Cause:
-    """The first trace, and the others that differ from it."""
+    """The first recorded trace, and the other recorded ones."""
     found = dict.fromkeys(trace for trace in traces if trace)
     if not found:
         return NO_CAUSE
-    first, *others = found
-    return Cause(first, tuple(other for other in others if is_sampled(other))[:MOST_LINKS])
+    recorded = list(filter(is_sampled, found))
+    return Cause(recorded[0], tuple(recorded[1 : MOST_LINKS + 1])) if recorded else Cause(next(iter(found)))

@@ -33,8 +33,9 @@ from blockyard.core.vocabulary import (
     Tier,
     WorkerRole,
 )
+from blockyard.runtime.spans import MOST_LINKS
 from blockyard.tiers.index_value import Locator
-from blockyard.wire.trace_parent import NO_TRACE, TraceParent
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent, is_sampled
 from blockyard_block_manager.causes import Cause
 from blockyard_block_manager.engine_sessions import EngineSession
 from blockyard_block_manager.flights import Flights
@@ -237,13 +238,16 @@ class Onboarder:
             return False
         # Bytes that another engine is just storing count as coming from G2: that is where this load finds them.
         load.plan.staging(index, Tier.G2 if source is Tier.G1 else source)
-        self._link(load, self._flights.trace_of(Tier.G2, key, group))
+        if load.span.recording:
+            self._link(load, self._flights.trace_of(Tier.G2, key, group))
         self._flights.join(Tier.G2, key, group, lambda status: self._landed(load, index, source, status))
         return True
 
     def _link(self, load: Load, other: TraceParent) -> None:
-        """Say in the trace of a load whose blocks it waits for too."""
-        if other and other != load.span.traceparent and other not in load.linked:
+        """Say in the trace of a load whose blocks it waits for too: the first of those that are recorded."""
+        if not is_sampled(other) or other == load.span.traceparent or len(load.linked) >= MOST_LINKS:
+            return
+        if other not in load.linked:
             load.linked.add(other)
             load.span.link(other)
 

@@ -10,11 +10,12 @@ from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import RequestError
 from blockyard.core.vocabulary import EngineBlockId, Guard, JobSeq, LoadId, RequestId, Tier, WorkerRole
 from blockyard.runtime.span_names import SpanName
+from blockyard.runtime.spans import MOST_LINKS
 from blockyard.testing.blocks import chain
 from blockyard.testing.recording_tracer import RecordedSpan
-from blockyard.wire.trace_parent import NO_TRACE, TraceParent, new_trace, trace_id_of
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent, is_sampled, new_trace, trace_id_of
 from blockyard_block_manager import pack_writer
-from blockyard_block_manager.causes import cause_of
+from blockyard_block_manager.causes import NO_CAUSE, Cause, cause_of
 from blockyard_block_manager.g1_set import G1Block
 
 
@@ -73,17 +74,19 @@ def test_every_job_that_a_store_leads_to_belongs_to_its_trace(make_world: MakeWo
     assert world.tracer.open == []
 
 
-def test_a_job_for_several_stores_belongs_to_the_first_and_links_to_the_others(make_world: MakeWorld) -> None:
+def test_a_job_for_several_stores_belongs_to_the_first_recorded_and_links_to_the_others(make_world: MakeWorld) -> None:
     world = make_world(g4=False).ready()
     engine = world.connect("one")
-    first, second, third = new_trace(), new_trace(), new_trace(sampled=False)
+    first, second = new_trace(), new_trace()
     world.lose(OW)
-    for number, trace in enumerate((first, second, third)):
+    for number, trace in enumerate((new_trace(sampled=False), first, second, new_trace(sampled=False))):
         compute(engine, chain(f"chain {number}", 2), trace, first_block=2 * number)
     world.attach(OW)
     world.settle()
-    (job,) = jobs(world, "g1_g2")
-    assert (job.parent, job.links) == (first, [second])
+    for kind in ("g1_g2", "g2_g3"):
+        (job,) = jobs(world, kind)
+        assert job.parent == first
+    assert jobs(world, "g1_g2")[0].links == [second]
 
 
 def test_a_job_for_nobody_begins_a_trace(make_world: MakeWorld) -> None:
@@ -95,6 +98,12 @@ def test_causes_are_bounded() -> None:
     traces = [new_trace() for _ in range(20)]
     cause = cause_of([NO_TRACE, traces[0], *traces])
     assert (cause.trace, cause.also) == (traces[0], tuple(traces[1:9]))
+
+
+def test_where_no_cause_is_recorded_the_first_hands_its_context_on() -> None:
+    traces = [new_trace(sampled=False) for _ in range(3)]
+    assert cause_of([NO_TRACE, *traces]) == Cause(traces[0])
+    assert cause_of([NO_TRACE]) == NO_CAUSE
 
 
 # --- loads --------------------------------------------------------------------------------------------------------
@@ -154,6 +163,20 @@ def test_a_load_that_joins_the_stage_of_another_links_to_it(make_world: MakeWorl
     (stage,) = jobs(world, "g3_g2")
     assert stage.parent == first.traceparent
     assert (first.links, second.links) == ([], [first.traceparent])
+
+
+def test_a_load_links_to_the_first_recorded_of_many(make_world: MakeWorld) -> None:
+    run = chain("a", MOST_LINKS + 3)
+    world = make_world(g4=False).ready()
+    storing = world.connect("one")
+    traces = [new_trace(sampled=block != 1) for block in range(len(run))]
+    for block, trace in enumerate(traces):
+        compute(storing, run.slice(block, block + 1), trace, first_block=block)
+    load(world.connect("two"), run, new_trace())
+    world.settle()
+    recorded = [trace for trace in traces if is_sampled(trace)]
+    assert world.tracer.only(SpanName.LOAD).links == recorded[:MOST_LINKS]
+    assert [job.parent for job in jobs(world, "g1_g2")] == recorded
 
 
 def test_a_refused_load_and_one_of_an_unrecorded_trace_leave_no_span(make_world: MakeWorld) -> None:
