@@ -60,20 +60,23 @@ async def run_demo(
     """
     report = DemoReport(min_verified_blocks=plan.min_verified_blocks, stage=kind)
     started = time.monotonic()
+    limit = asyncio.timeout(limit_seconds)
     try:
-        async with asyncio.timeout(limit_seconds), open_stage() as stage:
+        async with limit, open_stage() as stage:
             report.ready, report.seconds_to_ready = True, time.monotonic() - started
             display.say(f"ready after {report.seconds_to_ready:.1f} s; {stage.place}")
             await ProofRun(plan, stage, display, report).run()
-    except TimeoutError:
-        what = "not finished" if report.ready else "not everything had started"
-        report.stopped_by = f"{what} after {limit_seconds:g} s (--seconds)"
     except BlockyardError as error:
         if isinstance(error, ConfigurationError) and not report.ready:
             raise
         report.stopped_by = str(error)
     except OSError as error:
-        report.stopped_by = str(meaning_of(error))
+        # The system's own timeouts are of the same class as this one.
+        if limit.expired():
+            what = "not finished" if report.ready else "not everything had started"
+            report.stopped_by = f"{what} after {limit_seconds:g} s (--seconds)"
+        else:
+            report.stopped_by = str(meaning_of(error))
     report.seconds = time.monotonic() - started
     return report
 

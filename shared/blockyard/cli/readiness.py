@@ -34,12 +34,8 @@ async def wait_until_ready(questions: Mapping[str, Question], say: Callable[[str
     told = time.monotonic()
     try:
         async with asyncio.timeout(_READY_SECONDS):
-            while missing:
-                for name in tuple(missing):
-                    missing[name] = await questions[name]()
-                    if not missing[name]:
-                        del missing[name]
-                if missing and time.monotonic() - told > _TELL_SECONDS:
+            while await _ask_again(questions, missing):
+                if time.monotonic() - told > _TELL_SECONDS:
                     told = time.monotonic()
                     for name, reason in missing.items():
                         say(f"  still waiting for {name}: {reason}")
@@ -47,6 +43,16 @@ async def wait_until_ready(questions: Mapping[str, Question], say: Callable[[str
     except TimeoutError:
         name, reason = next(iter(missing.items()))
         raise ServerStartError(f"not ready in time: {reason}", server=name) from None
+
+
+async def _ask_again(questions: Mapping[str, Question], missing: dict[str, str]) -> bool:
+    """Ask those that miss something; whether one still does."""
+    for name in tuple(missing):
+        if reason := await questions[name]():
+            missing[name] = reason
+        else:
+            del missing[name]
+    return bool(missing)
 
 
 async def missing_at(http: httpx.AsyncClient, url: str) -> str:

@@ -1,6 +1,7 @@
 """A run ends in a report that names its cause, unless nothing was begun because a setting is wrong."""
 
 import asyncio
+import errno
 import io
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -96,7 +97,9 @@ class IdleStage:
             raise self._found
 
 
-async def report_of(*, opening: BlockyardError | None = None, check: BlockyardError | None = None) -> DemoReport:
+async def report_of(
+    *, opening: BlockyardError | OSError | None = None, check: BlockyardError | None = None
+) -> DemoReport:
     @asynccontextmanager
     async def opened() -> AsyncIterator[Stage]:
         if opening is not None:
@@ -134,3 +137,19 @@ async def test_what_the_stage_finds_in_the_middle_is_the_cause_of_the_end(found:
     report = await report_of(check=found)
     assert report.ready
     assert report.stopped_by == str(found)
+
+
+async def test_a_run_that_takes_too_long_names_the_limit() -> None:
+    @asynccontextmanager
+    async def never() -> AsyncIterator[Stage]:
+        await asyncio.Future()
+        yield IdleStage(httpx.AsyncClient(), None)
+
+    report = await run_demo(SHORT, StageKind.COMPOSE, never, PlainDisplay(io.StringIO()), limit_seconds=0.1)
+    assert report.stopped_by == "not everything had started after 0.1 s (--seconds)"
+
+
+async def test_a_timeout_of_the_system_is_not_taken_for_the_limit() -> None:
+    report = await report_of(opening=TimeoutError(errno.ETIMEDOUT, "Connection timed out"))
+    assert "Connection timed out" in report.stopped_by
+    assert "--seconds" not in report.stopped_by
