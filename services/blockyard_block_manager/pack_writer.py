@@ -55,7 +55,7 @@ class PackWriter:
         self._clock = clock
         self._numbers = count(1)
         self._causes: dict[ContentKey, TraceParent] = {}
-        """What recently landed blocks were brought for; the planner keeps them for a while, and knows no traces."""
+        """What recently landed blocks were brought for, until they are stored; the planner knows no traces."""
 
     # --- what others learn --------------------------------------------------------------------------------------------
     def landed(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent = NO_TRACE) -> None:
@@ -66,8 +66,7 @@ class PackWriter:
 
     def left(self, keys: Sequence[ContentKey]) -> None:
         """Blocks left G2."""
-        for key in keys:
-            self._causes.pop(key, None)
+        self._forget(keys)
         self._planner.evicted(keys, self._clock.monotonic())
 
     def found(self, keys: Iterable[ContentKey]) -> None:
@@ -111,7 +110,7 @@ class PackWriter:
             scope=scope,
             source=Places(sources.ids, sources.generations),
             packs=tuple(self._packs(plans)),
-            cause=cause_of(self._causes.pop(name.key, NO_TRACE) for name in names),
+            cause=cause_of(self._causes.get(name.key, NO_TRACE) for name in names),
         )
         owner = PinOwner(PinKind.JOB, f"g4-put-{next(self._numbers)}")
         self._tables.pins.add(owner, sources)
@@ -122,6 +121,10 @@ class PackWriter:
             self._causes.update(dict.fromkeys((name.key for name in names), trace))
         for oldest in list(islice(self._causes, max(len(self._causes) - _MOST_CAUSES, 0))):
             del self._causes[oldest]
+
+    def _forget(self, keys: Iterable[ContentKey]) -> None:
+        for key in keys:
+            self._causes.pop(key, None)
 
     def _packs(self, plans: Sequence[PackPlan]) -> Iterable[Pack]:
         first = 0
@@ -143,6 +146,7 @@ class PackWriter:
             statuses = report.statuses[first : first + len(plan.names)]
             first += len(plan.names)
             if all(status is ItemStatus.OK for status in statuses):
+                self._forget(name.key for name in plan.names)
                 self._planner.stored(plan.pack)
                 self._catalogue.stored(plan.names, plan.scope)
             else:

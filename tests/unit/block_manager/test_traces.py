@@ -8,7 +8,7 @@ from tests.unit.block_manager.world import OW, RT, Engine, MakeWorld, World
 from blockyard.core.block_name import names_of
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import RequestError
-from blockyard.core.vocabulary import EngineBlockId, Guard, JobSeq, LoadId, RequestId, Tier, WorkerRole
+from blockyard.core.vocabulary import EngineBlockId, Guard, ItemStatus, JobSeq, LoadId, RequestId, Tier, WorkerRole
 from blockyard.runtime.span_names import SpanName
 from blockyard.runtime.spans import MOST_LINKS
 from blockyard.testing.blocks import chain
@@ -268,6 +268,20 @@ def test_what_packs_are_put_for_is_forgotten_with_the_put_and_with_the_block(mak
     world.settle()
     assert len(world.core._packs._causes) == 2  # the tail of the chain still rests
     only_in(world, [Tier.G2])
+    assert world.core._packs._causes == {}
+
+
+def test_a_put_that_is_repeated_is_of_the_same_trace(make_world: MakeWorld) -> None:
+    world = make_world().ready()
+    world.workers[RT].fault = lambda job, item: ItemStatus.UNKNOWN
+    trace = new_trace()
+    compute(world.connect("one"), chain("a", 4), trace)
+    world.settle()
+    world.workers[RT].fault = lambda job, item: None
+    for _ in range(10):
+        world.tick(5.0)
+        world.settle()
+    assert [put.parent for put in jobs(world, "g4_put")] == [trace, trace]
     assert world.core._packs._causes == {}
 
 
