@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from blockyard.core.errors import BlockyardError, ForeignFileError
+from blockyard.core.errors import BlockyardError, ForeignFileError, StorageError
 from blockyard.core.vocabulary import ContentKey, IdentityDigest
 from blockyard.runtime.node_folder import NodeFolder
 from blockyard.runtime.settings_source import load_settings
@@ -60,12 +60,17 @@ def slab_blocks(folder: Path) -> list[SlabBlock]:
 
 
 def flip_slab_byte(block: SlabBlock) -> None:
-    """Flip a bit in the middle of the payload on disk, behind the back of whoever serves it."""
+    """Flip a bit in the middle of the payload on disk, behind the back of whoever serves it.
+
+    Raises:
+        StorageError: the file ends before the payload does.
+    """
     place = block.payload_offset + block.payload_bytes // 2
     descriptor = os.open(block.file, os.O_RDWR | os.O_CLOEXEC)
     try:
-        byte = os.pread(descriptor, 1, place)[0]
-        os.pwrite(descriptor, bytes((byte ^ _FLIP,)), place)
+        if not (byte := os.pread(descriptor, 1, place)):
+            raise StorageError("the file ends before the block", file=block.file, offset=place)
+        os.pwrite(descriptor, bytes((byte[0] ^ _FLIP,)), place)
         # The server reads past the page cache: the change must be on the device.
         os.fsync(descriptor)
     finally:

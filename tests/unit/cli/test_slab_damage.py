@@ -103,7 +103,13 @@ def test_the_program_lists_and_damages_what_the_functions_do(slab: Path) -> None
     [
         (Path("/nowhere/g3"), ("list",), "/nowhere/g3"),
         (Path("/tmp"), ("flip", "no block"), "JSON"),
+        (Path("/tmp"), ("flip",), "truncated"),
         (Path("/tmp"), ("flip", '{"file":"/nowhere"}'), "payload_offset"),
+        (
+            Path("/tmp"),
+            ("flip", '{"file":"/dev/null","payload_offset":0,"payload_bytes":8,"identity":"","key":""}'),
+            "the file ends before the block",
+        ),
     ],
 )
 def test_the_program_says_what_it_cannot_do(folder: Path, arguments: tuple[str, ...], words: str) -> None:

@@ -133,15 +133,14 @@ class ComposeNode:
                 raise ComposeError(f"these were killed and still run: {', '.join(left)}.")
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def _alive(self, services: tuple[str, ...]) -> list[str]:
-        states = await self._project.states()
-        return [service for service in services if service in states and states[service].running]
-
     # --- disk ---------------------------------------------------------------------------------------------------------
     async def slab_blocks(self) -> list[SlabBlock]:
         """Every block on its disk."""
         text = await self._in_worker("list")
-        return msgspec.json.Decoder(SlabBlock).decode_lines(text)
+        try:
+            return msgspec.json.Decoder(SlabBlock).decode_lines(text)
+        except msgspec.MsgspecError as error:
+            raise self._no_answer("list", error) from None
 
     async def flip_slab_byte(self, block: SlabBlock) -> None:
         """Flip one payload byte of a block on its disk."""
@@ -151,12 +150,22 @@ class ComposeNode:
         """Disk that its slab files take, or took when it was killed."""
         if self._service(ServiceName.OFFLOAD_WORKER) not in self._expected:
             return self._slab_bytes
-        return int(await self._in_worker("usage"))
+        text = await self._in_worker("usage")
+        try:
+            return int(text)
+        except ValueError as error:
+            raise self._no_answer("usage", error) from None
 
     async def _in_worker(self, *order: str) -> str:
         """Only containers reach the volume of the slab files."""
-        worker = self._service(ServiceName.OFFLOAD_WORKER)
-        return await self._project.command.run("exec", "-T", worker, *_SLABS, *order)
+        return await self._project.command.run(*self._worker_order(*order))
+
+    def _worker_order(self, *order: str) -> tuple[str, ...]:
+        return ("exec", "-T", self._service(ServiceName.OFFLOAD_WORKER), *_SLABS, *order)
+
+    def _no_answer(self, order: str, error: ValueError) -> ComposeError:
+        line = self._project.command.line(*self._worker_order(order))
+        return ComposeError(f"{line} wrote something else than it should: {error}.")
 
     def _service(self, service: ServiceName) -> str:
         return f"{service}-{self.name}"

@@ -20,12 +20,17 @@ from blockyard.runtime.settings_source import load_settings
 _RUNNING: Final = "running"
 _ENDS_BEFORE: Final = "service_completed_successfully"
 _LOG_LINES: Final = "15"
-_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 """Where a port that is published on all addresses is reached from here."""
 
 
 class _Dependency(msgspec.Struct, frozen=True):
     condition: str = ""
+    required: bool = True
+
+    @property
+    def has_to_run(self) -> bool:
+        return self.required and self.condition != _ENDS_BEFORE
 
 
 class _Service(msgspec.Struct, frozen=True):
@@ -100,7 +105,7 @@ class ComposeProject:
             if service not in found:
                 found.add(service)
                 depends_on = self._configuration.services[service].depends_on
-                open_ends += [name for name, how in depends_on.items() if how.condition != _ENDS_BEFORE]
+                open_ends += [name for name, how in depends_on.items() if how.has_to_run]
         return found
 
     def settings(self, service: str) -> NodeSettings:
@@ -109,7 +114,7 @@ class ComposeProject:
         return load_settings({name: value for name, value in environment.items() if value is not None})
 
     async def states(self) -> dict[str, ServiceState]:
-        """Services that have a container."""
+        """Services that have a container; where one has several, one that runs counts."""
         text = (await self.command.run("ps", "--all", "--format", "json")).strip()
         try:
             if text.startswith("["):
@@ -118,6 +123,8 @@ class ComposeProject:
                 containers = msgspec.json.Decoder(_Container).decode_lines(text)  # as of release 2.21
         except msgspec.MsgspecError as error:
             raise ComposeError(f"{self.command.line('ps')} wrote no list of containers: {error}.") from None
+        # What was run once beside a service, with compose run, has its name.
+        containers.sort(key=lambda container: container.state == _RUNNING)
         return {container.service: _state_of(container) for container in containers}
 
     async def place(self, service: str, port: int) -> str:
@@ -126,13 +133,18 @@ class ComposeProject:
         Raises:
             ConfigurationError: the port is not published.
         """
-        published = ""
-        with contextlib.suppress(ComposeError):
+        try:
             published = (await self.command.run("port", service, str(port))).strip()
+        except ComposeError as error:
+            raise ConfigurationError(
+                f"a port is not published: {error.detail}", key=f"{service}: ports", port=port
+            ) from None
         host, _, number = published.rpartition(":")
         if not number.isdecimal() or number == "0":
             raise ConfigurationError("a port is not published", key=f"{service}: ports", port=port)
-        return f"{_EVERYWHERE.get(host, host)}:{number}"
+        host = host.removeprefix("[").removesuffix("]")
+        host = _EVERYWHERE.get(host, host)
+        return f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
 
     async def reachable(self, url: str) -> str:
         """An address that containers use, as it is used from here; one outside the project stays as it is.

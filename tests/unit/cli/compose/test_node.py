@@ -97,3 +97,12 @@ async def test_blocks_on_disk_are_listed_and_damaged_in_the_container(script: Sc
     blocks = await node.slab_blocks()
     assert blocks == [SlabBlock("/g3/x.slab", 4_096, 8_192, IdentityDigest(b"ii"), ContentKey(b"kk"))] * 2
     await node.flip_slab_byte(blocks[0])
+
+
+async def test_what_the_container_writes_instead_of_an_answer_is_named(script: Script) -> None:
+    node = await node_b(script, {*SERVICES})
+    script.on(SLABS, "a warning\n")
+    with pytest.raises(ComposeError, match=r"exec -T offload-worker-b .*slab_damage list wrote something else"):
+        await node.slab_blocks()
+    with pytest.raises(ComposeError, match=r"slab_damage usage wrote something else .*a warning"):
+        await node.slab_bytes()

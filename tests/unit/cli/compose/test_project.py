@@ -29,15 +29,19 @@ async def test_settings_come_from_the_environment_of_the_service(script: Script)
     assert (settings.g4.bucket, settings.tracing.endpoint_url) == ("mine", "")
 
 
-async def test_dependencies_are_followed_unless_they_end_before(script: Script) -> None:
+async def test_dependencies_are_followed_unless_they_end_before_or_are_not_required(script: Script) -> None:
     project = await script.project(
         block_manager_a={"depends_on": {"nats": {"condition": "service_healthy"}}},
         nats={"depends_on": {"disk": {}, "init": {"condition": "service_completed_successfully"}}},
+        remote_tier_a={"depends_on": {"s3": {"condition": "service_healthy", "required": False}}},
         disk={"depends_on": {"nats": {}}},
         init={},
         grafana={},
     )
-    assert project.with_dependencies(["block-manager-a", "engine-a"]) == {"block-manager-a", "engine-a", "nats", "disk"}
+    assert project.with_dependencies(["block-manager-a", "remote-tier-a"]) == {
+        *("block-manager-a", "remote-tier-a"),
+        *("nats", "disk"),
+    }
 
 
 @pytest.mark.parametrize("as_array", [False, True])
@@ -50,6 +54,13 @@ async def test_states_of_containers(script: Script, as_array: bool) -> None:
     states = await (await script.project()).states()
     assert [states[name].running for name in ("a", "b")] == [True, False]
     assert states["b"].text == "exited with 137"
+
+
+@pytest.mark.parametrize("first", ["running", "exited"])
+async def test_what_was_run_once_beside_a_service_does_not_hide_it(script: Script, first: str) -> None:
+    rows = [{"Service": "a", "State": state} for state in sorted(("running", "exited"), key=lambda s: s != first)]
+    script.on("ps", "".join(f"{json.dumps(row)}\n" for row in rows))
+    assert (await (await script.project()).states())["a"].running
 
 
 async def test_no_containers_are_no_error(script: Script) -> None:
@@ -69,6 +80,8 @@ async def test_what_is_no_list_of_containers_is_refused(script: Script) -> None:
         ("127.0.0.1:9000\n", "127.0.0.1:9000"),
         ("0.0.0.0:9000\n", "127.0.0.1:9000"),
         ("[::]:9000\n", "[::1]:9000"),
+        (":::9000\n", "[::1]:9000"),
+        ("2001:db8::7:9000\n", "[2001:db8::7]:9000"),
         (":9000", "127.0.0.1:9000"),
         ("192.0.2.7:9000", "192.0.2.7:9000"),
     ],
@@ -80,8 +93,14 @@ async def test_a_published_port_is_reached_from_here(script: Script, output: str
 
 @pytest.mark.parametrize("output", ["", ":0\n", "invalid IP:0"])
 async def test_a_port_that_is_not_published_is_named(script: Script, output: str) -> None:
-    script.on("port", output, status=1 if not output else 0)
+    script.on("port", output)
     with pytest.raises(ConfigurationError, match=r"not published \(key=engine-a: ports, port=8900"):
+        await (await script.project()).place("engine-a", 8900)
+
+
+async def test_what_compose_says_of_a_port_is_passed_on(script: Script) -> None:
+    script.on("port", errors="Cannot connect to the Docker daemon", status=1)
+    with pytest.raises(ConfigurationError, match=r"(?s)not published: .*port engine-a 8900.*Docker daemon.*port=8900"):
         await (await script.project()).place("engine-a", 8900)
 
 
