@@ -14,6 +14,11 @@ from tests.compose.smoke.compose import COMPOSE_FILE, compose_program
 from tests.compose.smoke.isolation import ROOT
 from tests.compose.smoke.shell import SmokeError
 
+from blockyard.runtime.memory_limit import MemoryLimit
+from blockyard.runtime.settings import NodeSettings
+from blockyard.runtime.settings_source import load_settings
+from blockyard_offload_worker.arena_owner import ArenaPlan
+
 OWN_SERVERS_FILE: Final = ROOT / "deploy" / "compose.own-servers.yml"
 OWN_SERVERS: Final = {
     "BLOCKYARD_NATS__URL": "nats://user:word@nats.internal:4222",
@@ -73,3 +78,21 @@ def resolved(
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def settings_of(service: dict[str, Any]) -> NodeSettings:
+    """Settings that a container gets: what its image says, and what compose says above it."""
+    image = stages()[service["build"]["target"]].environment
+    ours = {name: value for name, value in image.items() if name.startswith("BLOCKYARD_")}
+    return load_settings({**ours, **service["environment"]})
+
+
+def require_memory(worker: dict[str, Any]) -> None:
+    """See that an offload-worker would start with the memory that its container may have.
+
+    Raises:
+        ConfigurationError: it would not.
+    """
+    settings = settings_of(worker)
+    disk_slots = int(settings.g3.capacity) // int(settings.node.block_bytes)
+    ArenaPlan.of(settings).check_memory(MemoryLimit(int(worker["mem_limit"]), Path("compose")), disk_slots)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.architecture.doc_commands import Fence, fences
-from tests.compose.project import ask, installed, resolved
+from tests.compose.project import ask, installed, require_memory, resolved
 from tests.compose.smoke.compose import COMPOSE_FILE
 from tests.compose.smoke.isolation import ROOT
 
@@ -34,6 +34,7 @@ def test_variables_of_the_page_change_something(fence: Fence) -> None:
         done = ask("--quiet", profiles=profiles, environment={name: value})
         assert done.returncode == 0, done.stderr
         assert resolved(environment={name: value}) != resolved(), name
+    require_memory(resolved(environment=given)["services"]["offload-worker-a"])
 
 
 def test_the_table_names_every_variable() -> None:

@@ -7,15 +7,22 @@ from typing import Any
 
 import pytest
 from tests.charts.dockerfile import stages
-from tests.compose.project import NODES, OWN_SERVERS, OWN_SERVERS_FILE, SERVICES, installed, resolved
+from tests.compose.project import (
+    NODES,
+    OWN_SERVERS,
+    OWN_SERVERS_FILE,
+    SERVICES,
+    installed,
+    require_memory,
+    resolved,
+    settings_of,
+)
 from tests.compose.smoke.compose import PROOF_FILE
 from tests.compose.smoke.isolation import ROOT
 
-from blockyard.runtime.memory_limit import MemoryLimit
+from blockyard.core.errors import ConfigurationError
 from blockyard.runtime.settings import NodeSettings
-from blockyard.runtime.settings_source import load_settings
 from blockyard.runtime.supervisor import GRACE_SECONDS
-from blockyard_offload_worker.arena_owner import ArenaPlan
 
 pytestmark = pytest.mark.skipif(not installed(), reason="compose comes with make deploy-tools")
 STATE, SLAB = "/var/lib/blockyard", "/var/lib/blockyard-g3"
@@ -35,13 +42,6 @@ def project() -> dict[str, Any]:
 def services(project: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = project["services"]
     return found
-
-
-def settings_of(service: dict[str, Any]) -> NodeSettings:
-    """Settings that a container gets: what its image says, and what compose says above it."""
-    image = stages()[service["build"]["target"]].environment
-    ours = {name: value for name, value in image.items() if name.startswith("BLOCKYARD_")}
-    return load_settings({**ours, **service["environment"]})
 
 
 def test_every_container_is_confined(services: dict[str, Any]) -> None:
@@ -207,11 +207,13 @@ def test_servers_and_services_share_their_passwords() -> None:
 
 def test_the_arena_fits_into_the_memory_of_its_container(services: dict[str, Any]) -> None:
     for node in NODES:
-        worker = services[f"offload-worker-{node}"]
-        limit = MemoryLimit(int(worker["mem_limit"]), Path("compose"))
-        settings = settings_of(worker)
-        disk_slots = int(settings.g3.capacity) // int(settings.node.block_bytes)
-        ArenaPlan.of(settings).check_memory(limit, disk_slots)
+        require_memory(services[f"offload-worker-{node}"])
+
+
+def test_an_arena_that_does_not_fit_is_noticed() -> None:
+    worker = resolved(environment={"BLOCKYARD_G2__CAPACITY": "1GiB"})["services"]["offload-worker-a"]
+    with pytest.raises(ConfigurationError, match="memory limit"):
+        require_memory(worker)
 
 
 def test_the_event_stream_fits_into_the_store_of_nats() -> None:
