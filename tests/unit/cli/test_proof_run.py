@@ -3,18 +3,18 @@
 import asyncio
 import errno
 import io
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
 import pytest
+from tests.unit.cli.idle_node import IdleNode
 
 from blockyard.cli.demo_plan import SHORT
 from blockyard.cli.demo_report import DemoReport
 from blockyard.cli.display import PlainDisplay
 from blockyard.cli.engine_link import EngineLink
 from blockyard.cli.proof_run import run_demo
-from blockyard.cli.slab_damage import SlabBlock
 from blockyard.cli.stage import ServiceAddress, Stage, StageKind
 from blockyard.core.errors import (
     BlockyardError,
@@ -44,35 +44,15 @@ class Engine(EngineLink):
         return PeerClosedError("the engine is gone", engine=self.name)
 
 
-class IdleNode:
-    """A node that is only looked at."""
-
-    running = True
+class Node(IdleNode):
+    """A node with such an engine."""
 
     def __init__(self, name: str, *, gone: bool) -> None:
-        self.name = name
+        super().__init__(name)
         self.engine = Engine(f"engine-{name}", gone=gone)
 
     def addresses(self) -> tuple[ServiceAddress, ...]:
         return ()
-
-    async def kill(self) -> None:
-        raise NotImplementedError
-
-    async def kill_services(self) -> None:
-        raise NotImplementedError
-
-    async def start_services(self) -> None:
-        raise NotImplementedError
-
-    async def wait_ready(self, http: httpx.AsyncClient, say: Callable[[str], None]) -> None:
-        raise NotImplementedError
-
-    async def slab_blocks(self) -> list[SlabBlock]:
-        raise NotImplementedError
-
-    async def flip_slab_byte(self, block: SlabBlock) -> None:
-        raise NotImplementedError
 
 
 class IdleStage:
@@ -83,7 +63,7 @@ class IdleStage:
 
     def __init__(self, http: httpx.AsyncClient, found: BlockyardError | None) -> None:
         self.http = http
-        self.nodes = tuple(IdleNode(name, gone=found is None) for name in ("a", "b"))
+        self.nodes = tuple(Node(name, gone=found is None) for name in ("a", "b"))
         self._found = found
 
     def object_store(self) -> G4Section:

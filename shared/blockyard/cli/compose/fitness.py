@@ -13,6 +13,7 @@ import httpx
 import msgspec
 
 from blockyard.cli.demo_plan import DemoPlan, Requests
+from blockyard.cli.engine_link import EngineLink
 from blockyard.cli.failures import StackNotFreshError
 from blockyard.cli.stage import StageNode
 from blockyard.connectors.mock.commands import Replay
@@ -116,16 +117,15 @@ async def require_fresh(http: httpx.AsyncClient, nodes: Sequence[StageNode], sto
     # Loaded here, because its client library takes long to load: the start would wait for it.
     from blockyard.cli.pack_damage import PackVandal
 
-    for node in nodes:
-        if node.engine is not None:
-            # Ends a replay that has not begun yet, too.
-            await node.engine.reset()
-            if served := node.engine.latest.requests:
-                raise StackNotFreshError(
-                    "an engine has served requests before the run: it was started with --replay, or used",
-                    engine=node.engine.name,
-                    requests=served,
-                )
+    engines = [node.engine for node in nodes if node.engine is not None]
+    for engine in engines:
+        # Asked first: a replay that goes on is not ours to end.
+        await engine.stats()
+        _require_unused(engine)
+    for engine in engines:
+        # Ends a replay that has not begun yet.
+        await engine.reset()
+        _require_unused(engine)
     for node in nodes:
         for tier in (await _ask(http, node, "/v1/tiers", _Tiers)).tiers:
             if tier.registered_blocks:
@@ -134,6 +134,15 @@ async def require_fresh(http: httpx.AsyncClient, nodes: Sequence[StageNode], sto
                 )
     if stored := await PackVandal(store).stored_bytes():
         raise StackNotFreshError("the object store holds blocks before the run", bucket=store.bucket, bytes=stored)
+
+
+def _require_unused(engine: EngineLink) -> None:
+    if served := engine.latest.requests:
+        raise StackNotFreshError(
+            "an engine has served requests before the run: it was started with --replay, or used",
+            engine=engine.name,
+            requests=served,
+        )
 
 
 def _require_tier(node: StageNode, tiers: _Tiers, name: str, key: str, least: int, most: int | None) -> None:
@@ -161,6 +170,7 @@ async def _ask(http: httpx.AsyncClient, node: StageNode, path: str, kind: type[_
         answer.raise_for_status()
         return msgspec.json.decode(answer.content, type=kind)
     except (httpx.HTTPError, msgspec.MsgspecError) as error:
+        reason = str(error) or type(error).__name__  # a timeout says nothing of itself
         raise ServerStartError(
-            f"no proper answer from {manager.url}{path}: {error}", server=f"block-manager-{node.name}"
+            f"no proper answer from {manager.url}{path}: {reason}", server=f"block-manager-{node.name}"
         ) from None

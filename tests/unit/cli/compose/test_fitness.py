@@ -1,10 +1,10 @@
 """A stack that has worked before, or whose sizes show nothing, is refused with the setting to change."""
 
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
+from tests.unit.cli.idle_node import IdleNode
 
 from blockyard.cli import pack_damage
 from blockyard.cli.compose.fitness import SizeBounds, require_fitting, require_fresh
@@ -12,7 +12,6 @@ from blockyard.cli.demo_plan import FULL, SHORT
 from blockyard.cli.engine_events import EngineStats
 from blockyard.cli.engine_link import EngineLink
 from blockyard.cli.failures import StackNotFreshError
-from blockyard.cli.slab_damage import SlabBlock
 from blockyard.cli.stage import ServiceAddress
 from blockyard.core.errors import ConfigurationError, PeerClosedError, ServerStartError
 from blockyard.runtime.node_folder import ServiceName
@@ -20,19 +19,25 @@ from blockyard.runtime.settings import G4Section
 
 
 class Engine(EngineLink):
-    """An engine that has served so many requests."""
+    """An engine that has served so many requests, and so many more when it is told to stop."""
 
-    def __init__(self, requests: int) -> None:
+    def __init__(self, requests: int, meanwhile: int) -> None:
         super().__init__("engine-a")
         self._served = requests
+        self._meanwhile = meanwhile
         self.resets = 0
+
+    async def stats(self) -> EngineStats:
+        self.latest = EngineStats(requests=self._served)
+        return self.latest
 
     async def reset(self) -> None:
         self.resets += 1
-        self.latest = EngineStats(requests=self._served)
+        self._served += self._meanwhile
+        await self.stats()
 
     async def _read_line(self) -> bytes:
-        return b""
+        raise NotImplementedError
 
     def _write_line(self, line: bytes) -> None:
         raise NotImplementedError
@@ -41,35 +46,15 @@ class Engine(EngineLink):
         raise NotImplementedError
 
 
-class Node:
+class Node(IdleNode):
     """A node that can be asked."""
 
-    name = "a"
-    running = True
-
-    def __init__(self, requests: int = 0) -> None:
-        self.engine: Engine | None = Engine(requests)
+    def __init__(self, requests: int = 0, meanwhile: int = 0) -> None:
+        super().__init__("a")
+        self.engine = Engine(requests, meanwhile)
 
     def addresses(self) -> tuple[ServiceAddress, ...]:
         return (ServiceAddress("a", ServiceName.BLOCK_MANAGER, "http://a"),)
-
-    async def kill(self) -> None:
-        raise NotImplementedError
-
-    async def kill_services(self) -> None:
-        raise NotImplementedError
-
-    async def start_services(self) -> None:
-        raise NotImplementedError
-
-    async def wait_ready(self, http: httpx.AsyncClient, say: Callable[[str], None]) -> None:
-        raise NotImplementedError
-
-    async def slab_blocks(self) -> list[SlabBlock]:
-        raise NotImplementedError
-
-    async def flip_slab_byte(self, block: SlabBlock) -> None:
-        raise NotImplementedError
 
 
 def tier(name: str, capacity: int | None, registered: int = 0) -> dict[str, Any]:
@@ -121,6 +106,15 @@ async def test_a_node_that_does_not_answer_properly_is_named() -> None:
             await require_fitting(FULL, http, (Node(),))
 
 
+async def test_a_node_that_does_not_answer_in_time_is_named_with_the_reason() -> None:
+    def silence(_: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("")
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(silence)) as http:
+        with pytest.raises(ServerStartError, match=r"http://a/v1/tiers: ReadTimeout \(server=block-manager-a\)"):
+            await require_fitting(FULL, http, (Node(),))
+
+
 def stored(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     async def stored_bytes(_: pack_damage.PackVandal) -> int:
         return count
@@ -136,8 +130,20 @@ async def test_a_fresh_stack_is_taken_and_its_engines_told_to_stop(monkeypatch: 
     node = Node()
     async with client(EMPTY) as http:
         await require_fresh(http, (node,), G4Section())
-    assert node.engine is not None
     assert node.engine.resets == 1
+
+
+@pytest.mark.parametrize(("requests", "meanwhile", "resets"), [(5, 0, 0), (0, 5, 1)])
+async def test_the_replay_of_an_engine_that_was_used_goes_on(
+    monkeypatch: pytest.MonkeyPatch, requests: int, meanwhile: int, resets: int
+) -> None:
+    """Only one that begins at this very moment is ended."""
+    stored(monkeypatch, 0)
+    node = Node(requests, meanwhile)
+    async with client(EMPTY) as http:
+        with pytest.raises(StackNotFreshError, match=r"started with --replay.*requests=5"):
+            await require_fresh(http, (node,), G4Section())
+    assert node.engine.resets == resets
 
 
 @pytest.mark.parametrize(
