@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum, unique
+from http import HTTPStatus
 from types import TracebackType
 from typing import Final, Self
 
@@ -75,6 +76,8 @@ def open_tracer(settings: NodeSettings, service: ServiceName, epoch: Epoch, metr
     logging.getLogger("opentelemetry").setLevel(_SILENT)
     session = requests.Session()
     session.trust_env = False
+    # The exporter does not follow a redirection, and takes it for a delivery.
+    session.hooks["response"].append(_refuse_redirection)
     exporter = OTLPSpanExporter(
         endpoint=settings.tracing.endpoint_url.rstrip("/") + _PATH,
         timeout=settings.tracing.timeout_seconds,
@@ -93,6 +96,12 @@ def open_tracer(settings: NodeSettings, service: ServiceName, epoch: Epoch, metr
         yield SdkTracer(provider.get_tracer(_SCOPE))
     finally:
         delivery.close(CLOSE_SECONDS)
+
+
+def _refuse_redirection(response: requests.Response, **_: object) -> None:
+    if HTTPStatus.MULTIPLE_CHOICES <= response.status_code < HTTPStatus.BAD_REQUEST:
+        response.close()
+        raise requests.HTTPError(response=response)
 
 
 def _resource(settings: NodeSettings, service: ServiceName, epoch: Epoch) -> Resource:
@@ -205,13 +214,13 @@ class SpanDelivery(SpanProcessor):
         """A recorded span ended; never waits for the receiver."""
         self._metrics.spans.inc()
         with self._changed:
-            full = self._closing or len(self._queue) >= QUEUE_SPANS
-            if not full:
+            closing, full = self._closing, len(self._queue) >= QUEUE_SPANS
+            if not (closing or full):
                 self._queue.append(span)
                 if len(self._queue) >= BATCH_SPANS:
                     self._changed.notify()
-        if full:
-            self._drop(SpanDrop.QUEUE_FULL, 1)
+        if closing or full:
+            self._drop(SpanDrop.NOT_DELIVERED if closing else SpanDrop.QUEUE_FULL, 1)
 
     def close(self, timeout_seconds: float) -> None:
         """Take no more, deliver what waits, but return after ``timeout_seconds`` in any case. Idempotent."""

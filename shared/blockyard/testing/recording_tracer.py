@@ -27,12 +27,14 @@ class RecordedSpan:
     recording: bool = True
 
     def set(self, attributes: Attributes) -> None:
-        """Keep attributes."""
-        self.attributes.update(attributes)
+        """Keep attributes; nothing after the end."""
+        if not self.ended:
+            self.attributes.update(attributes)
 
     def link(self, other: TraceParent) -> None:
-        """Keep a link."""
-        self.links.append(other)
+        """Keep a link; nothing after the end."""
+        if other and not self.ended:
+            self.links.append(other)
 
     def end(self, error: str = "") -> None:
         """Keep the first end."""

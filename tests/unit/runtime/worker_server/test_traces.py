@@ -1,9 +1,10 @@
 """A job that runs has a span, caused by the job at the block-manager, whatever becomes of it."""
 
+import msgspec
 import pytest
 
 from blockyard.core.errors import StorageError, UnavailableError
-from blockyard.core.vocabulary import JobKind
+from blockyard.core.vocabulary import JobKind, Tier
 from blockyard.runtime.span_names import SpanName
 from blockyard.runtime.spans import SpanKind
 from blockyard.testing.clock import FakeClock
@@ -84,9 +85,11 @@ async def test_a_job_that_fails_as_a_whole_says_so_per_item(
 
 
 async def test_a_job_that_frees_slots_moves_nothing(manager: ManagerLink, tracer: RecordingTracer) -> None:
-    await manager.submit(slot_job(1, kind=JobKind.FREE))
-    reply = tracer.of(SpanName.TRANSFER)
-    assert all("blockyard.edge" not in span.attributes for span in reply)
+    await manager.submit(msgspec.structs.replace(slot_job(1, kind=JobKind.FREE), free_tier=Tier.G2))
+    await manager.result()
+    attributes = tracer.only(SpanName.TRANSFER).attributes
+    assert attributes["blockyard.job.kind"] == "free"
+    assert attributes.keys().isdisjoint(("blockyard.edge", "blockyard.bytes"))
 
 
 async def test_jobs_of_a_life_that_is_over_leave_no_span_open(
