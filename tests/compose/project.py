@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tests.charts.dockerfile import stages
 from tests.compose.smoke.compose import COMPOSE_FILE, compose_program
 from tests.compose.smoke.isolation import ROOT
 from tests.compose.smoke.shell import SmokeError
