@@ -79,9 +79,11 @@ class EventPublisher:
             self._wake.clear()
             while (batch := self._outbox.next_batch(self._cursor, WINDOW_MESSAGES)).messages:
                 self._back.clear()
-                if not await self._publish(batch):
+                published = await self._publish(batch)
+                # Also while there is no end of it: a bus that is always a little too slow loses events all the time.
+                self._count()
+                if not published:
                     await self._pause()
-            self._count()
 
     async def _publish(self, batch: OutboxBatch) -> bool:
         try:
@@ -111,6 +113,7 @@ class EventPublisher:
             # It can never be published: leave a hole, which consumers recover from like from any other.
             self._cursor = batch.messages[outcome.acked].seq
             self._causes.pop(self._cursor, None)
+            self._metrics.events_overwritten.inc()
             _log.error("an event is too large for the bus", seq=self._cursor, reason=str(outcome.failure))
             return True
         return outcome.failure is None
@@ -126,7 +129,6 @@ class EventPublisher:
 
     async def _pause(self) -> None:
         # Further events are no reason to try again, only time or the bus is.
-        self._count()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._retry.next_seconds()):
                 await self._back.wait()

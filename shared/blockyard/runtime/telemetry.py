@@ -132,16 +132,24 @@ class Metrics:
         )
         self.jobs_waiting = self._gauge("jobs_waiting", "Transfer jobs not given to their worker yet.", "role", "lane")
         self.jobs_unsettled = self._gauge("jobs_unsettled", "Transfer jobs without a result yet.", "role")
-        self.dropped = self._counter("dropped", "Work given up for want of room or time.", "reason")
+        self.dropped = self._counter(
+            "dropped",
+            "Blocks given up for want of room or time; jobs, results and writes where the reason is about those.",
+            "reason",
+        )
 
     def _event_metrics(self) -> None:
         self.events_appended = self._counter("events_appended", "Events given a number.")
         self.events_published = self._counter("events_published", "Events acknowledged by the bus.")
-        self.events_overwritten = self._counter("events_overwritten", "Events lost in the outbox before publication.")
+        self.events_overwritten = self._counter(
+            "events_overwritten", "Events lost before publication: the outbox was full, or the bus takes none so large."
+        )
         self.events_waiting = self._gauge(
             "events_waiting", "Events in the outbox that the bus did not acknowledge yet."
         )
-        self.publish_failures = self._counter("publish_failures", "Publications that the bus did not acknowledge.")
+        self.publish_failures = self._counter(
+            "publish_failures", "Windows of events that the bus did not wholly acknowledge."
+        )
 
     def _process_metrics(self) -> None:
         self.ready = self._gauge("ready", "1 while the service has started and every check of it holds.")

@@ -28,6 +28,7 @@ class Bus:
     stored: list[OutgoingMessage] = field(default_factory=list)
     tried: asyncio.Event = field(default_factory=asyncio.Event)
     listener: Callable[[BusState], None] = lambda state: None
+    meanwhile: Callable[[], None] = lambda: None
 
     def listen(self, listener: Callable[[BusState], None]) -> None:
         self.listener = listener
@@ -39,6 +40,8 @@ class Bus:
             raise UnavailableError("away")
 
     async def publish_window(self, messages: Sequence[OutgoingMessage]) -> PublishOutcome:
+        await asyncio.sleep(0)
+        self.meanwhile()
         outcome = self.outcomes.pop(0) if self.outcomes else PublishOutcome(len(messages))
         self.stored += messages[: outcome.acked]
         return outcome
@@ -121,11 +124,26 @@ async def test_what_the_ring_dropped_meanwhile_is_a_hole_and_counted(setting: Se
     assert overwritten == numbers[0] - 1
 
 
+async def test_what_a_bus_that_never_catches_up_loses_is_counted_while_it_goes_on(setting: Setting) -> None:
+    # With every window more comes than the ring holds: the publisher is never done, and nothing ever fails.
+    setting.bus.meanwhile = lambda: setting.append(40)
+    setting.append(1)
+    async with asyncio.timeout(WAIT_SECONDS):
+        while len(setting.bus.stored) < 60:
+            await asyncio.sleep(0)
+    overwritten = setting.metrics.registry.get_sample_value("blockyard_events_overwritten_total")
+    assert overwritten is not None
+    assert setting.outbox.overwritten - 40 <= overwritten <= setting.outbox.overwritten
+    assert overwritten > 0
+
+
 async def test_an_event_that_can_never_be_published_does_not_stop_the_others(setting: Setting) -> None:
     setting.bus.outcomes = [PublishOutcome(1, FrameTooLargeError("too large"))]
     setting.append(3)
     assert await setting.published(3) == [1, 3]
-    assert setting.metrics.registry.get_sample_value("blockyard_publish_failures_total") == 1
+    value = setting.metrics.registry.get_sample_value
+    assert value("blockyard_publish_failures_total") == 1
+    assert value("blockyard_events_overwritten_total") == 1, "appended is published, waiting or lost"
 
 
 async def test_windows_are_timed_and_their_failures_named(setting: Setting) -> None:
