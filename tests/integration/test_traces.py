@@ -184,6 +184,22 @@ async def test_what_the_engine_does_not_decide_the_ratio_does(node_folder: Path,
         assert trace_id_of(unrecorded) not in {span.trace for span in lookups}
 
 
+async def test_a_lookup_over_rest_belongs_to_the_trace_of_its_header_and_the_next_one_does_not(
+    node_folder: Path, receiver: SpanReceiver
+) -> None:
+    """Both go over one connection, which must keep nothing of the first."""
+    async with running_node(traced(local_settings(node_folder), receiver.url, ratio=1.0), OW, BM) as node:
+        await node.ready("nats", "node-lease")
+        trace = new_trace()
+        url = f"{node.folder.service(BM).read_http()}/v1/lookup"
+        for headers in ({"traceparent": trace}, {}):
+            body = {"identity": "00" * 32, "digests": ["00" * 32]}
+            (await node.http.post(url, json=body, headers=headers)).raise_for_status()
+        await node.stop()
+        parents = [span.parent for span in receiver.spans if span.name == "lookup"]
+        assert parents == [span_id_of(trace), ""]
+
+
 @pytest.mark.parametrize("frozen", [False, True], ids=["absent", "frozen"])
 async def test_without_a_receiver_everything_goes_on_and_ends_in_time(
     settings: NodeSettings, receiver: SpanReceiver, frozen: bool

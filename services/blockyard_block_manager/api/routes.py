@@ -10,12 +10,14 @@ from dataclasses import asdict
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from blockyard.core.errors import UnavailableError
 from blockyard.core.events import BlockScope
 from blockyard.core.vocabulary import Availability, IdentityDigest, TenantDigest, Tier
+from blockyard.runtime.current_trace import TraceScope
 from blockyard.wire.connector_channel import Run
+from blockyard.wire.trace_parent import NO_TRACE, TRACE_HEADER, TraceParent, parse_trace_parent
 from blockyard_block_manager.api import schemas
 from blockyard_block_manager.api.ports import ApiPorts
 from blockyard_block_manager.api.problems import PROBLEM_JSON
@@ -55,8 +57,11 @@ def make_router(ports: ApiPorts) -> APIRouter:
         return schemas.Nodes(this=this, known=known, nodes=others)
 
     @router.post("/lookup", summary="Where blocks could be loaded from")
-    async def lookup(request: schemas.LookupRequest) -> schemas.LookupReply:
-        return await _lookup(ports, request)
+    async def lookup(
+        request: schemas.LookupRequest, trace: Annotated[TraceParent, Depends(_trace)]
+    ) -> schemas.LookupReply:
+        with TraceScope(trace):
+            return await _lookup(ports, request, trace)
 
     @router.post(
         "/tiers/{tier}:clear",
@@ -76,7 +81,14 @@ def make_router(ports: ApiPorts) -> APIRouter:
     return router
 
 
-async def _lookup(ports: ApiPorts, request: schemas.LookupRequest) -> schemas.LookupReply:
+async def _trace(
+    request: Request, traceparent: Annotated[str, Header(description="W3C trace context of the caller.")] = ""
+) -> TraceParent:
+    # Of several none is known to be the right one.
+    return parse_trace_parent(traceparent) if len(request.headers.getlist(TRACE_HEADER)) == 1 else NO_TRACE
+
+
+async def _lookup(ports: ApiPorts, request: schemas.LookupRequest, trace: TraceParent) -> schemas.LookupReply:
     digests = b"".join(bytes.fromhex(digest) for digest in request.digests)
     names = names_in(Run(digests=digests, first_position=request.first_position, parent=bytes.fromhex(request.parent)))
     scope = BlockScope(
@@ -84,7 +96,7 @@ async def _lookup(ports: ApiPorts, request: schemas.LookupRequest) -> schemas.Lo
         TenantDigest(bytes.fromhex(request.tenant)),
         block_tokens=ports.core.profile.block_tokens,
     )
-    answer = await look_up(ports.core, ports.index, scope, names, request.remote_wait_ms / 1_000)
+    answer = await look_up(ports.core, ports.index, scope, names, request.remote_wait_ms / 1_000, trace)
     prefix = next((index for index, status in enumerate(answer) if not status.is_hit), len(answer))
     return schemas.LookupReply(availability=[_name(status) for status in answer], prefix_blocks=prefix)
 

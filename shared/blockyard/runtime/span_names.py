@@ -16,7 +16,7 @@ class SpanName(StrEnum):
     """What a span is about."""
 
     LOOKUP = "lookup"
-    """block-manager: an engine asks where blocks lie."""
+    """block-manager: an engine, or somebody over REST, asks where blocks lie."""
     STORE = "store"
     """block-manager: an engine registers a batch of blocks."""
     LOAD = "load"

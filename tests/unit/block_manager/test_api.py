@@ -23,9 +23,11 @@ from blockyard.core.errors import (
 )
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import Availability, Tier
+from blockyard.runtime.current_trace import current_trace
+from blockyard.runtime.span_names import SpanName
 from blockyard.testing.blocks import chain
 from blockyard.wire.events import InstanceRecord
-from blockyard.wire.trace_parent import TraceParent
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent, new_trace
 from blockyard.wire.worker_channel import Find, Found
 from blockyard_block_manager.api.application import make_application
 from blockyard_block_manager.api.limits import MAX_BODY_BYTES, BodyLimit
@@ -44,9 +46,12 @@ class Link:
 
     answering: bool = True
     asked: list[Find] = field(default_factory=list)
+    works: list[TraceParent] = field(default_factory=list)
+    """For which traces it was asked."""
 
     async def find(self, request: Find, timeout_seconds: float, trace: TraceParent) -> Found:
         self.asked.append(request)
+        self.works.append(current_trace())
         count = len(request.keys) // 16
         locator = bytes(16) + bytes([0, 1, 0, 0]) + (4_352).to_bytes(4, "little") + bytes(8)
         return Found(availability=bytes([Availability.G4]) * count, locators=locator * count)
@@ -167,6 +172,40 @@ async def test_a_lookup_with_time_asks_the_shared_index_for_the_rest(api: Api) -
     link.answering = False
     answer = (await api.http.post("/v1/lookup", json=body)).json()
     assert answer == {"availability": ["unknown", "unknown"], "prefix_blocks": 0}
+
+
+async def test_a_lookup_belongs_to_the_trace_that_its_header_names(api: Api) -> None:
+    link, trace = Link(), new_trace()
+    index = RemoteIndex(api.world.clock, api.world.core.spans)
+    index.connect(link)
+    api.world.tracer.spans.clear()
+    body = {"identity": IDENTITY, "digests": [chain("b", 1).digest(0).hex()], "remote_wait_ms": 50}
+    async with client(api.world, index, nobody) as http:
+        await http.post("/v1/lookup", json=body, headers={"traceparent": trace})
+    lookup, question = api.world.tracer.only(SpanName.LOOKUP), api.world.tracer.only(SpanName.INDEX_FIND)
+    assert (lookup.parent, question.parent) == (trace, lookup.traceparent)
+    assert link.works == [trace], "what is logged meanwhile names it"
+    assert current_trace() == NO_TRACE
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [[], [""], ["no trace"], [new_trace().upper()], [new_trace(), new_trace()], ["00-\xe9"], ["x" * 10_000]],
+    ids=["none", "empty", "text", "upper case", "two", "not ascii", "long"],
+)
+async def test_a_lookup_whose_header_names_no_trace_begins_one(api: Api, headers: list[str]) -> None:
+    api.world.tracer.spans.clear()
+    sent = [(b"traceparent", value.encode("latin-1")) for value in headers]
+    body = {"identity": IDENTITY, "digests": DIGESTS}
+    assert (await api.http.post("/v1/lookup", json=body, headers=sent)).status_code == 200
+    assert api.world.tracer.only(SpanName.LOOKUP).parent == NO_TRACE
+
+
+async def test_a_lookup_of_a_trace_that_is_not_recorded_leaves_no_span(api: Api) -> None:
+    api.world.tracer.spans.clear()
+    headers = {"traceparent": new_trace(sampled=False)}
+    await api.http.post("/v1/lookup", json={"identity": IDENTITY, "digests": DIGESTS}, headers=headers)
+    assert api.world.tracer.spans == []
 
 
 async def test_a_clear_answers_when_it_is_done(api: Api) -> None:
