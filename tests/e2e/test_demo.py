@@ -42,4 +42,4 @@ def test_time_limit_ends_the_run_in_order(launcher: Launcher) -> None:
     code, summary, _ = run_demo(launcher, "--short", "--seconds", "1")
     assert code == EXIT_START
     assert summary["failures"] == ["the run ended early: not everything had started after 1 s (--seconds)"]
-    assert len(summary["not_reached"]) == 7
+    assert len(summary["not_reached"]) == 8

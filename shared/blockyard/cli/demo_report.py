@@ -40,6 +40,8 @@ class DemoReport:
     checksum_failures: int = 0
     g3_damage: BlockReport | None = None
     g4_damage: BlockReport | None = None
+    unplanned_restarts: list[str] = field(default_factory=list)
+    """Services that ended and were started again by somebody else, as container engines do."""
     disk_bytes: int = 0
     ready: bool = False
     """Whether everything had started."""
@@ -109,6 +111,7 @@ class DemoReport:
                 "after_kill_hits": self.after_kill_hits,
                 "warm_restart_g3_blocks": self.warm_restart_g3_blocks,
                 "checksum_failures": self.checksum_failures,
+                "unplanned_restarts": self.unplanned_restarts,
                 "disk_bytes": self.disk_bytes,
                 "seconds_to_ready": round(self.seconds_to_ready, 2),
                 "seconds": round(self.seconds, 1),
@@ -129,6 +132,10 @@ def _checksum_failures(report: DemoReport) -> list[str]:
     if report.checksum_failures == 2:
         return []
     return [f"{report.checksum_failures} checksum failures counted; expected 2, one for each flipped byte"]
+
+
+def _restart_failures(report: DemoReport) -> list[str]:
+    return [f"{service} ended by itself and was started again" for service in report.unplanned_restarts]
 
 
 def _damage_failures(tier: str, report: BlockReport | None) -> list[str]:
@@ -170,4 +177,5 @@ _CHECKS: Final = (
     _Check("damage-g4", "damage in the object store is found", lambda report: _damage_failures("G4", report.g4_damage)),
     _Check("count", "enough blocks are verified", _verified_failures),
     _Check("count", "damage is counted", _checksum_failures),
+    _Check("count", "no service ends by itself", _restart_failures),
 )

@@ -54,6 +54,8 @@ class NodeFigures:
     unsettled_jobs: int
     sessions: int
     """Connected engines."""
+    restarts: Mapping[ServiceName, int]
+    """How often each service began another life during the run, whoever started it."""
 
     @property
     def checksum_failures(self) -> int:
@@ -71,7 +73,7 @@ class ServiceSamples:
 
     def __init__(self) -> None:
         """Nothing is known yet."""
-        self._started = 0.0
+        self._started: set[float] = set()
         self._now: dict[Sample, float] = {}
         self._before: Counter[Sample] = Counter()
 
@@ -83,10 +85,15 @@ class ServiceSamples:
             for sample in family.samples
         }
         started = now.get(_STARTED, 0.0)
-        if started != self._started:
+        if started not in self._started:
             self._before.update({sample: value for sample, value in self._now.items() if sample[0].endswith("_total")})
-            self._started = started
+            self._started.add(started)
         self._now = now
+
+    @property
+    def restarts(self) -> int:
+        """Lives that were seen after the first one."""
+        return max(0, len(self._started) - 1)
 
     def total(self, name: str, **labels: str) -> int:
         """Counter ``blockyard_<name>_total`` summed over all samples that have these labels."""
@@ -139,6 +146,7 @@ class NodeMetrics:
             mover=self._of(node.name, ServiceName.OFFLOAD_WORKER).label("mover_info", "mover"),
             unsettled_jobs=manager.gauge("jobs_unsettled"),
             sessions=manager.gauge("sessions"),
+            restarts={service: self._of(node.name, service).restarts for service in ServiceName},
         )
 
     def _tier(self, node: str, tier: Tier) -> TierFigures:

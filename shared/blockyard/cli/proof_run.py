@@ -13,7 +13,7 @@ Threading: one event loop, in the main thread.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
@@ -22,6 +22,7 @@ from blockyard.cli.demo_report import DemoReport, PhaseResult
 from blockyard.cli.display import Display
 from blockyard.cli.engine_events import BlockReport, EngineStats, TierCounts
 from blockyard.cli.engine_link import EngineLink
+from blockyard.cli.node_metrics import NodeFigures
 from blockyard.cli.slab_damage import SlabBlock
 from blockyard.cli.stage import Stage, StageKind, StageNode
 from blockyard.cli.system_calls import meaning_of
@@ -118,7 +119,9 @@ class ProofRun:
         async with self._phase("damage-g4", "one byte is flipped in the object store"):
             self._report.g4_damage = await self._damage_g4()
         async with self._phase("count", "both flipped bytes must have been counted"):
-            self._report.checksum_failures = await self._checksum_failures()
+            figures = await self._counted()
+            self._report.checksum_failures = sum(node.checksum_failures for node in figures)
+            self._report.unplanned_restarts = unplanned_restarts(figures, {self._b.name: 1})
         self._report.disk_bytes = await self._stage.disk_bytes()
 
     # --- phases -----------------------------------------------------------------------------------------------------
@@ -222,12 +225,13 @@ class ProofRun:
                 raise EngineCommandError("the engine did not find its restarted node", engine=node.name)
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def _checksum_failures(self) -> int:
+    async def _counted(self) -> tuple[NodeFigures, ...]:
+        """Figures of all nodes, once both flipped bytes are among them; gives up after a while."""
         deadline = time.monotonic() + _COUNT_LIMIT_SECONDS
         while True:
-            count = sum(node.checksum_failures for node in (await self._watch.figures()).values())
-            if count >= 2 or time.monotonic() > deadline:
-                return count
+            figures = tuple((await self._watch.figures()).values())
+            if sum(node.checksum_failures for node in figures) >= 2 or time.monotonic() > deadline:
+                return figures
             await asyncio.sleep(_POLL_SECONDS)
 
     def _count_engines(self) -> None:
@@ -251,6 +255,16 @@ class ProofRun:
             self._report.phases.append(PhaseResult(name, seconds, finished))
         await self._watch.show_once()
         self._display.say(f"  {name} done in {seconds:.1f} s; {_sentence([e.latest for e in self._engines])}")
+
+
+def unplanned_restarts(figures: Iterable[NodeFigures], planned: Mapping[str, int]) -> list[str]:
+    """Services that began more lives than the run gave them; ``planned`` says how many by node."""
+    return [
+        f"{service} of {node.node}"
+        for node in figures
+        for service, times in node.restarts.items()
+        if times > planned.get(node.node, 0)
+    ]
 
 
 def _engine_of(node: StageNode) -> EngineLink:

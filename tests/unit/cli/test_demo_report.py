@@ -42,6 +42,7 @@ def test_good_run_is_ok() -> None:
         ("warm_restart_g3_blocks", 0, "cold"),
         ("checksum_failures", 1, "1 checksum failures counted"),
         ("checksum_failures", 3, "3 checksum failures counted"),
+        ("unplanned_restarts", ["remote-tier of a"], "remote-tier of a ended by itself"),
         ("g3_damage", None, "no byte was flipped in G3"),
         ("g3_damage", BlockReport(key="00", status="OK", source="G3", wrong_bytes=1), "flipped in G3 reached"),
         ("g4_damage", BlockReport(key="01", status="OK", source="G4"), "damaged in G4 was served from there"),
@@ -61,7 +62,7 @@ def test_early_end_is_one_failure_and_what_it_kept_from_being_tried_is_no_failur
     report = DemoReport(min_verified_blocks=10, ready=True, stopped_by="nats ended", g4_cross_node_hits=5)
     report.phases = [PhaseResult("share", 1.0), PhaseResult("kill", 0.5, finished=False)]
     assert report.failures() == ["the run ended early: nats ended"]
-    assert len(report.not_reached()) == 6
+    assert len(report.not_reached()) == 7
     text = report.to_text()
     assert text.count("FAILED") == 1
     assert "not reached: B serves A's blocks after A was killed, " in text

@@ -24,8 +24,10 @@ def view(figure: int = 1_234) -> RunView:
         for tier in (Tier.G2, Tier.G3, Tier.G4)
     )
     nodes = (
-        NodeFigures("a", running=False, tiers=tiers, mover="nixl-posix-uring", unsettled_jobs=0, sessions=1),
-        NodeFigures("b", running=True, tiers=tiers, mover="plain", unsettled_jobs=0, sessions=1),
+        NodeFigures(
+            "a", running=False, tiers=tiers, mover="nixl-posix-uring", unsettled_jobs=0, sessions=1, restarts={}
+        ),
+        NodeFigures("b", running=True, tiers=tiers, mover="plain", unsettled_jobs=0, sessions=1, restarts={}),
     )
     verified = TierCounts(figure, figure + 1, figure + 2)
     engine = EngineStats(requests=figure, computed=figure, verified=verified, wrong_bytes=3)

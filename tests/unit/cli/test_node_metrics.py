@@ -27,6 +27,7 @@ def test_counters_are_summed_over_labels_not_asked_for() -> None:
 
 def test_counters_go_on_after_a_restart_and_gauges_do_not() -> None:
     samples = ServiceSamples()
+    assert samples.restarts == 0
     for started, moved, blocks in ((1, 10, 5), (1, 12, 6), (2, 3, 2)):
         metrics = Metrics("test")
         metrics.moved_bytes.labels(Edge.G2_G3).inc(moved)
@@ -34,6 +35,7 @@ def test_counters_go_on_after_a_restart_and_gauges_do_not() -> None:
         samples.update(exposition(metrics, started))
     assert samples.total("moved_bytes", edge=Edge.G2_G3) == 15
     assert samples.gauge("blocks", tier="g3") == 2
+    assert samples.restarts == 1
 
 
 def test_free_rows_are_no_blocks() -> None:

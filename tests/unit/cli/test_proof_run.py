@@ -14,7 +14,8 @@ from blockyard.cli.demo_plan import SHORT
 from blockyard.cli.demo_report import DemoReport
 from blockyard.cli.display import PlainDisplay
 from blockyard.cli.engine_link import EngineLink
-from blockyard.cli.proof_run import run_demo
+from blockyard.cli.node_metrics import NodeFigures
+from blockyard.cli.proof_run import run_demo, unplanned_restarts
 from blockyard.cli.stage import ServiceAddress, Stage, StageKind
 from blockyard.core.errors import (
     BlockyardError,
@@ -23,6 +24,7 @@ from blockyard.core.errors import (
     ProcessEndedError,
     ServerStartError,
 )
+from blockyard.runtime.node_folder import ServiceName
 from blockyard.runtime.settings import G4Section
 
 
@@ -107,7 +109,7 @@ async def test_an_engine_that_ends_is_the_cause_of_the_end() -> None:
     assert report.ready
     assert report.stage is StageKind.COMPOSE
     assert "the engine is gone" in report.failures()[0]
-    assert len(report.not_reached()) == 7
+    assert len(report.not_reached()) == 8
 
 
 @pytest.mark.parametrize(
@@ -133,3 +135,12 @@ async def test_a_timeout_of_the_system_is_not_taken_for_the_limit() -> None:
     report = await report_of(opening=TimeoutError(errno.ETIMEDOUT, "Connection timed out"))
     assert "Connection timed out" in report.stopped_by
     assert "--seconds" not in report.stopped_by
+
+
+def test_a_life_that_the_run_did_not_give_is_named() -> None:
+    def figures(node: str, **restarts: int) -> NodeFigures:
+        named = {ServiceName(name.replace("_", "-")): times for name, times in restarts.items()}
+        return NodeFigures(node, running=True, tiers=(), mover="", unsettled_jobs=0, sessions=0, restarts=named)
+
+    nodes = (figures("a", remote_tier=0, block_manager=1), figures("b", remote_tier=1, offload_worker=2))
+    assert unplanned_restarts(nodes, {"b": 1}) == ["block-manager of a", "offload-worker of b"]

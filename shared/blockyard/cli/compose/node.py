@@ -163,7 +163,7 @@ class ComposeNode:
     def _worker_order(self, *order: str) -> tuple[str, ...]:
         return ("exec", "-T", self._service(ServiceName.OFFLOAD_WORKER), *_SLABS, *order)
 
-    def _no_answer(self, order: str, error: ValueError) -> ComposeError:
+    def _no_answer(self, order: str, error: Exception) -> ComposeError:
         line = self._project.command.line(*self._worker_order(order))
         return ComposeError(f"{line} wrote something else than it should: {error}.")
 
