@@ -144,7 +144,7 @@ class PackWriter:
         if reading.generation != item.generation:
             return ItemStatus.STALE
         if reading.verdict is not HeaderVerdict.READY:
-            return ItemStatus.CORRUPT if reading.verdict.is_damaged else ItemStatus.STALE
+            return self._damaged() if reading.verdict.is_damaged else ItemStatus.STALE
         source = reading.header
         if source.identity != work.identity:
             return ItemStatus.IDENTITY_MISMATCH
@@ -155,17 +155,16 @@ class PackWriter:
         checksum = copy_and_hash(payload, arena.payload(item.slot, source.payload_bytes))
         if not arena.is_current(item.slot, item.generation):
             return ItemStatus.STALE
-        if self._verify and not self._compare(checksum, source.checksum):
-            return ItemStatus.CORRUPT
+        if self._verify and checksum != source.checksum:
+            return self._damaged()
+        self._metrics.checksum_checks.labels(Tier.G2.label).inc()
         record[:HEADER_BYTES] = np.frombuffer(pack_header(self._record_header(source, work, item)), np.uint8)
         return ItemStatus.OK
 
-    def _compare(self, found: bytes, expected: bytes) -> bool:
+    def _damaged(self) -> ItemStatus:
         self._metrics.checksum_checks.labels(Tier.G2.label).inc()
-        if found == expected:
-            return True
         self._metrics.checksum_failures.labels(Tier.G2.label).inc()
-        return False
+        return ItemStatus.CORRUPT
 
     def _record_header(self, source: SlotHeader, work: PackWork, item: PackItem) -> SlotHeader:
         return dataclasses.replace(

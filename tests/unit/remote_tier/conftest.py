@@ -34,6 +34,10 @@ class Node:
         """Counted for a tier so far."""
         return self.metrics.registry.get_sample_value("blockyard_checksum_failures_total", {"tier": tier}) or 0.0
 
+    def checksum_checks(self, tier: str) -> float:
+        """Blocks of a tier whose bytes were compared so far."""
+        return self.metrics.registry.get_sample_value("blockyard_checksum_checks_total", {"tier": tier}) or 0.0
+
     def check(self, name: str) -> tuple[bool, str]:
         """One check of readiness: does it hold, and why not."""
         return next((check.ok, check.detail) for check in self.health.checks if check.name == name)

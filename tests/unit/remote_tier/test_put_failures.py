@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,9 @@ from blockyard.core.errors import (
 from blockyard.core.vocabulary import Availability, Generation, ItemStatus, PackId
 from blockyard.testing.blocks import chain
 from blockyard.testing.remote_bench import PackControl
+from blockyard.tiers.arena import PAGE_BYTES
 from blockyard.tiers.g4_packs import PACK_HEADER_BYTES, decode_pack_header
-from blockyard.tiers.header import HeaderState
+from blockyard.tiers.header import HEADER_BYTES, HeaderState
 
 if TYPE_CHECKING:
     from tests.unit.remote_tier.conftest import MakeNode, Node
@@ -159,8 +161,18 @@ async def test_a_damaged_source_is_corrupt_and_nothing_is_stored(node: Node) -> 
     node.bench.arena.payload(5)[100] ^= 0xFF
     answer = await node.bench.run(node.bench.put_job(RUN))
     assert answer.status == [OK] * 4 + [SKIPPED, ItemStatus.CORRUPT, SKIPPED, SKIPPED]
-    assert node.checksum_failures("g2") == 1
+    assert (node.checksum_failures("g2"), node.checksum_checks("g2")) == (1, 8)
     assert node.bench.key(SECOND_PACK) not in node.store.objects
+
+
+async def test_a_source_with_a_damaged_header_is_corrupt_and_counted_like_one_with_damaged_bytes(node: Node) -> None:
+    node.bench.fill(RUN)
+    at = PAGE_BYTES + 5 * HEADER_BYTES + 100
+    (byte,) = os.pread(node.bench.arena.fd, 1, at)
+    os.pwrite(node.bench.arena.fd, bytes([byte ^ 0xFF]), at)
+    answer = await node.bench.run(node.bench.put_job(RUN))
+    assert answer.status == [OK] * 4 + [SKIPPED, ItemStatus.CORRUPT, SKIPPED, SKIPPED]
+    assert (node.checksum_failures("g2"), node.checksum_checks("g2")) == (1, 8)
 
 
 async def test_without_verification_a_damaged_source_is_stored(make_node: MakeNode) -> None:
