@@ -65,7 +65,10 @@ async def test_an_arena_that_the_kernel_would_not_let_fill_is_refused_at_the_sta
     group: Path, node_folder: Path
 ) -> None:
     worker = worker_in(group, sized(node_folder, LIMIT_BYTES))
-    assert await worker.wait_async(20.0)
+    try:
+        assert await worker.wait_async(20.0)
+    finally:
+        worker.kill()
     assert worker.exit_code == 2
     assert "need 785 MiB, and the memory limit here is 512 MiB" in worker.log_tail()
     assert "key=g2.capacity" in worker.log_tail()
