@@ -78,8 +78,6 @@ async def unknown_values(scene: Scene) -> list[str]:
         for address in [address for node in scene.cluster.nodes for address in node.addresses()]:
             text = (await http.get(f"{address.url}/metrics")).text
             for sample in [sample for family in text_string_to_metric_families(text) for sample in family.samples]:
-                if sample.name.endswith("_created"):
-                    continue
                 if frozenset(sample.labels) != known.get(sample.name):
                     found.append(f"{sample.name} {sorted(sample.labels)}")
                 for label, value in sample.labels.items():

@@ -64,7 +64,6 @@ def values_of() -> dict[tuple[str, str], frozenset[str]]:
         ("*", "name"): frozenset({*Server, *(role.label for role in WorkerRole)}),
         ("*", "operation"): frozenset(Operation),
         ("*", "service"): frozenset(ServiceName),
-        ("*", "place"): frozenset({"main", "loop"}),
         ("*", "check"): frozenset(_checks()),
         ("*", "mover"): frozenset({"plain", "nixl-posix-uring", "nixl-posix-aio"}),
         ("blockyard_blocks", "state"): frozenset({*(state.label for state in RowState), "registered"}),

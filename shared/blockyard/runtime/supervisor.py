@@ -22,7 +22,6 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from enum import StrEnum, unique
 from typing import Any, Final
 
 from blockyard.core.clock import Clock, SystemClock
@@ -48,12 +47,6 @@ EXIT_FENCED: Final = 3
 GRACE_SECONDS: Final = 10.0
 _PR_SET_PDEATHSIG: Final = 1
 _log: Final = get_logger(__name__)
-
-
-@unique
-class _ErrorPlace(StrEnum):
-    MAIN = "main"
-    LOOP = "loop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +189,6 @@ async def _supervise(
         if isinstance(cause, StartupError | FencedError):
             # One sentence for people instead of a trace: the environment is wrong, not the program.
             raise cause from None
-        metrics.unhandled_errors.labels(_ErrorPlace.MAIN).inc()
         _log.error("crashed", exc_info=cause)
         return EXIT_CRASHED
     _log.info("stopped")
@@ -219,8 +211,6 @@ def _metrics_of(name: ServiceName, life: ProcessLife) -> Metrics:
     metrics.epoch.set(life.epoch)
     limit = memory_limit()
     metrics.memory_limit.set(0 if limit is None else limit.bytes)
-    for place in _ErrorPlace:
-        metrics.unhandled_errors.labels(place)
     return metrics
 
 
@@ -268,7 +258,7 @@ class _Watch:
 
     def _loop_error(self, _: asyncio.AbstractEventLoop, facts: dict[str, Any]) -> None:
         error = facts.get("exception")
-        self._context.metrics.unhandled_errors.labels(_ErrorPlace.LOOP).inc()
+        self._context.metrics.unhandled_errors.inc()
         _log.error("error in the event loop", message=facts.get("message"), exc_info=error)
         # A failed plain callback is our own code in the middle of a change. Errors of a library's tasks and
         # transports are its own affair: it reports them to us by other means.

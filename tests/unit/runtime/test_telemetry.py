@@ -85,3 +85,10 @@ def test_only_metrics_without_labels_show_before_they_are_counted() -> None:
     own = {name for name in found if name.startswith("blockyard_") and not name.startswith("blockyard_build_info")}
     assert "blockyard_lookups_total[]" in own
     assert all("[]" in name or "('le'," in name for name in own)
+
+
+def test_the_age_of_a_count_is_no_series_of_its_own() -> None:
+    metrics = Metrics("a")
+    metrics.lookup_blocks.labels(Tier.G2.label, LookupOutcome.HIT).inc()
+    metrics.dependency_seconds.labels("redis", "find").observe(1)
+    assert [name for name in samples(metrics) if "_created[" in name] == []
