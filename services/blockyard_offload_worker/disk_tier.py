@@ -144,7 +144,7 @@ class DiskTier:
             return await open_mover(self._plan.preference, arena, folder=folder, direct=direct)
         except StorageError as error:
             if self._plan.preference is MoverPreference.NIXL:
-                raise ConfigurationError("NIXL cannot be tried here", key="g3.mover", reason=str(error)) from error
+                raise ConfigurationError("NIXL cannot be tried here", key="g3.mover", reason=error.finding) from error
             # A disk filled by others has no room for a trial, but the slab has its space since it was made.
             plain = await open_mover(MoverPreference.PLAIN, arena, folder=folder, direct=direct)
             return ChosenMover(plain.mover, MoverSelection.FALLBACK, f"no trial was possible: {error.detail}")

@@ -111,7 +111,7 @@ class ManagerConnector:
         return self.link
 
     def _unavailable(self, detail: str) -> UnavailableError:
-        reason = {} if self._failure is None else {"reason": str(self._failure)}
+        reason = {} if self._failure is None else {"reason": self._failure.finding}
         return UnavailableError(detail, socket=str(self._socket), **reason)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

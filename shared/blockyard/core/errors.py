@@ -24,9 +24,13 @@ class BlockyardError(Exception):
 
     def __str__(self) -> str:
         """Sentence for people: what, which, and what to do."""
+        return " ".join(part for part in (self.finding, self.remedy) if part)
+
+    @property
+    def finding(self) -> str:
+        """What and which, without what to do: a reason within another error, which has a remedy of its own."""
         facts = ", ".join(f"{name}={value}" for name, value in self.fields.items())
-        parts = [self.detail or self.title, f"({facts})" if facts else "", self.remedy]
-        return " ".join(part for part in parts if part)
+        return " ".join(part for part in (self.detail or self.title, f"({facts})" if facts else "") if part)
 
 
 # --- kernel -------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from blockyard.connectors.mock.command_loop import CommandLoop, lines_of
 from blockyard.connectors.mock.engine import MockEngine
 from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS
 from blockyard.connectors.mock.trace_replay import TraceReplay
+from blockyard.core.errors import RequestError
 from blockyard.core.identity import ModelIdentity
 from blockyard.core.vocabulary import EngineId
 from blockyard.testing.scripted_manager import ScriptedManager, served
@@ -76,6 +77,7 @@ async def test_a_wrong_command_is_named_and_the_next_one_answered(tmp_path: Path
     _, failed, done = await answers(tmp_path, line, '{"cmd": "stats"}')
     assert failed["event"] == "error"
     assert words in failed["detail"]
+    assert RequestError.remedy not in failed["detail"]  # the controller's error has one
     assert done["event"] == "done"
 
 

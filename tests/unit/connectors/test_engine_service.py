@@ -28,7 +28,7 @@ from blockyard.connectors.mock.engine_service import (
     wait_for_node,
 )
 from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS
-from blockyard.core.errors import ConfigurationError, OutOfBlocksError
+from blockyard.core.errors import ConfigurationError, OutOfBlocksError, UnavailableError
 from blockyard.core.identity import ModelIdentity
 from blockyard.core.vocabulary import EngineId
 from blockyard.testing.scripted_manager import ScriptedManager, served
@@ -274,7 +274,9 @@ async def test_the_node_is_waited_for_as_long_as_it_takes(tmp_path: Path, monkey
         async with BlockyardClient(path, description, memory) as client:
             waiting = asyncio.create_task(wait_for_node(client, said.put_nowait))
             async with asyncio.timeout(WAIT_SECONDS):
-                assert "waiting for the block-manager: " in await said.get()
+                waits = await said.get()
+                assert "waiting for the block-manager: " in waits
+                assert waits.count(UnavailableError.remedy) == 1
                 assert str(path) in await said.get()
                 async with served(path, ScriptedManager()):
                     await waiting

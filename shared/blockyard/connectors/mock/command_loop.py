@@ -66,7 +66,7 @@ class CommandLoop:
             try:
                 answer = await self._answer(command)
             except BlockyardError as error:
-                self._say({"event": "error", "code": error.code, "detail": str(error)})
+                self._say({"event": "error", "code": error.code, "detail": error.finding})
                 continue
             self._say({"event": "done", **answer, "stats": flat_counts(self._engine.counts)})
 
