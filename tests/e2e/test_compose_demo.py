@@ -140,7 +140,7 @@ async def test_blocks_travel_survive_and_are_never_wrong_and_a_used_stack_is_ref
 ) -> None:
     code, summary, log = run_demo(launcher, stack)
     assert (summary["failures"], summary["not_reached"]) == ([], []), log
-    assert (code, summary["ok"], summary["stage"], summary["wrong_bytes"]) == (EXIT_OK, True, "compose", 0)
+    assert (code, summary["ok"], summary["venue"], summary["wrong_bytes"]) == (EXIT_OK, True, "compose", 0)
     assert summary["g4_cross_node_hits"] > 0
     assert summary["after_kill_hits"] > 0
     assert summary["warm_restart_g3_blocks"] > 0

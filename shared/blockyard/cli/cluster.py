@@ -20,8 +20,8 @@ from blockyard.cli.embedded.infrastructure import Infrastructure
 from blockyard.cli.node import Node
 from blockyard.cli.reachability import named_servers, require_reachable
 from blockyard.cli.run_folder import RunFolder
-from blockyard.cli.stage import StageKind
 from blockyard.cli.together import together
+from blockyard.cli.venue import VenueKind
 from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS
 from blockyard.core.errors import BlockyardError, ConfigurationError, DiskFullError, ProcessEndedError
 from blockyard.runtime.settings import (
@@ -59,7 +59,7 @@ class ClusterPlan:
 class Cluster:
     """Two nodes and their servers."""
 
-    kind: Final = StageKind.LOCAL
+    kind: Final = VenueKind.LOCAL
 
     def __init__(
         self,

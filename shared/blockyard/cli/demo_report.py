@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from blockyard.cli.engine_events import BlockReport, TierCounts
-from blockyard.cli.stage import StageKind
+from blockyard.cli.venue import VenueKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class DemoReport:
     """Figures of a run, filled in phase by phase; counts are in blocks unless named otherwise."""
 
     min_verified_blocks: int
-    stage: StageKind = StageKind.LOCAL
+    venue: VenueKind = VenueKind.LOCAL
     computed: int = 0
     wrong_bytes: int = 0
     verified: TierCounts = TierCounts()
@@ -103,7 +103,7 @@ class DemoReport:
                 "ok": not failures,
                 "failures": failures,
                 "not_reached": self.not_reached(),
-                "stage": self.stage,
+                "venue": self.venue,
                 "wrong_bytes": self.wrong_bytes,
                 "computed_blocks": self.computed,
                 "verified_blocks": {"G2": self.verified.G2, "G3": self.verified.G3, "G4": self.verified.G4},

@@ -10,8 +10,8 @@ from blockyard.cli.demo_plan import DemoPlan
 from blockyard.cli.demo_report import DemoReport
 from blockyard.cli.display import Display
 from blockyard.cli.proof_run import run_demo
-from blockyard.cli.stage import StageKind
 from blockyard.cli.up import say_start
+from blockyard.cli.venue import VenueKind
 from blockyard.runtime.settings import NodeSettings
 
 
@@ -35,4 +35,4 @@ async def run_local_demo(
         sizes = replace(plan.cluster, skip_verification=skip_verification)
         return Cluster(sizes, given, keep=keep, say=display.say)
 
-    return await run_demo(plan, StageKind.LOCAL, open_cluster, display, limit_seconds=limit_seconds)
+    return await run_demo(plan, VenueKind.LOCAL, open_cluster, display, limit_seconds=limit_seconds)

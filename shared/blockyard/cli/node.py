@@ -18,7 +18,7 @@ from blockyard.cli.child_process import ChildProcess, ChildSpec
 from blockyard.cli.engine_process import EngineProcess, EngineSpec
 from blockyard.cli.readiness import missing_at, wait_until_ready
 from blockyard.cli.slab_damage import SlabBlock, flip_slab_byte, slab_blocks
-from blockyard.cli.stage import ServiceAddress
+from blockyard.cli.venue import ServiceAddress
 from blockyard.core.errors import ServerStartError
 from blockyard.runtime.node_folder import NodeFolder, ServiceName
 from blockyard.runtime.settings import NodeSettings

@@ -12,8 +12,8 @@ from typing import Final
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from blockyard.cli.stage import ServiceAddress, StageNode
 from blockyard.cli.together import together
+from blockyard.cli.venue import ServiceAddress, VenueNode
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import Tier
 from blockyard.runtime.node_folder import ServiceName
@@ -121,7 +121,7 @@ class NodeMetrics:
         self._http = http
         self._samples: dict[tuple[str, ServiceName], ServiceSamples] = {}
 
-    async def read(self, nodes: tuple[StageNode, ...]) -> tuple[NodeFigures, ...]:
+    async def read(self, nodes: tuple[VenueNode, ...]) -> tuple[NodeFigures, ...]:
         """Ask every running service once; figures of all nodes."""
         await together(*(self._scrape(address) for node in nodes for address in node.addresses()))
         return tuple(self._figures(node) for node in nodes)
@@ -137,7 +137,7 @@ class NodeMetrics:
     def _of(self, node: str, service: ServiceName) -> ServiceSamples:
         return self._samples.setdefault((node, service), ServiceSamples())
 
-    def _figures(self, node: StageNode) -> NodeFigures:
+    def _figures(self, node: VenueNode) -> NodeFigures:
         manager = self._of(node.name, _TABLE_OWNER)
         return NodeFigures(
             node=node.name,

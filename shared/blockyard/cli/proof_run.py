@@ -24,10 +24,10 @@ from blockyard.cli.engine_events import BlockReport, EngineStats, TierCounts
 from blockyard.cli.engine_link import EngineLink
 from blockyard.cli.node_metrics import NodeFigures
 from blockyard.cli.slab_damage import SlabBlock
-from blockyard.cli.stage import Stage, StageKind, StageNode
 from blockyard.cli.system_calls import meaning_of
 from blockyard.cli.together import alongside
 from blockyard.cli.trace_keys import TraceKeys
+from blockyard.cli.venue import Venue, VenueKind, VenueNode
 from blockyard.cli.watch import Watch
 from blockyard.core.errors import BlockyardError, ConfigurationError, EngineCommandError
 
@@ -41,8 +41,8 @@ _CONNECT_LIMIT_SECONDS: Final = 15.0
 
 async def run_demo(
     plan: DemoPlan,
-    kind: StageKind,
-    open_stage: Callable[[], AbstractAsyncContextManager[Stage]],
+    kind: VenueKind,
+    open_venue: Callable[[], AbstractAsyncContextManager[Venue]],
     display: Display,
     *,
     limit_seconds: float,
@@ -52,21 +52,21 @@ async def run_demo(
     Args:
         plan: what is done.
         kind: what is to be opened.
-        open_stage: the place to do it in; started when it is entered, left as it should be when it is left.
+        open_venue: the place to do it in; started when it is entered, left as it should be when it is left.
         display: shows the run.
         limit_seconds: longest time, clean-up not included.
 
     Raises:
         ConfigurationError: nothing was started, because a setting is wrong.
     """
-    report = DemoReport(min_verified_blocks=plan.min_verified_blocks, stage=kind)
+    report = DemoReport(min_verified_blocks=plan.min_verified_blocks, venue=kind)
     started = time.monotonic()
     limit = asyncio.timeout(limit_seconds)
     try:
-        async with limit, open_stage() as stage:
+        async with limit, open_venue() as venue:
             report.ready, report.seconds_to_ready = True, time.monotonic() - started
-            display.say(f"ready after {report.seconds_to_ready:.1f} s; {stage.place}")
-            await ProofRun(plan, stage, display, report).run()
+            display.say(f"ready after {report.seconds_to_ready:.1f} s; {venue.place}")
+            await ProofRun(plan, venue, display, report).run()
     except BlockyardError as error:
         if isinstance(error, ConfigurationError) and not report.ready:
             raise
@@ -83,17 +83,17 @@ async def run_demo(
 
 
 class ProofRun:
-    """The phases, on a running stage."""
+    """The phases, on a running venue."""
 
-    def __init__(self, plan: DemoPlan, stage: Stage, display: Display, report: DemoReport) -> None:
-        """Run ``plan`` on ``stage`` and fill in ``report``."""
+    def __init__(self, plan: DemoPlan, venue: Venue, display: Display, report: DemoReport) -> None:
+        """Run ``plan`` on ``venue`` and fill in ``report``."""
         self._plan = plan
-        self._stage = stage
+        self._venue = venue
         self._display = display
         self._report = report
-        self._watch = Watch(stage, display)
-        self._a, self._b = stage.nodes
-        self._engines = tuple(_engine_of(node) for node in stage.nodes)
+        self._watch = Watch(venue, display)
+        self._a, self._b = venue.nodes
+        self._engines = tuple(_engine_of(node) for node in venue.nodes)
 
     async def run(self) -> None:
         """All phases in order; the report holds what was reached also when one fails."""
@@ -122,7 +122,7 @@ class ProofRun:
             figures = await self._counted()
             self._report.checksum_failures = sum(node.checksum_failures for node in figures)
             self._report.unplanned_restarts = unplanned_restarts(figures, {self._b.name: 1})
-        self._report.disk_bytes = await self._stage.disk_bytes()
+        self._report.disk_bytes = await self._venue.disk_bytes()
 
     # --- phases -----------------------------------------------------------------------------------------------------
     async def _compute(self) -> None:
@@ -156,7 +156,7 @@ class ProofRun:
         await self._b.kill_services()
         started = time.monotonic()
         await self._b.start_services()
-        await self._b.wait_ready(self._stage.http, self._display.say)
+        await self._b.wait_ready(self._venue.http, self._display.say)
         await self._connected(self._b)
         self._display.say(f"  B's services are ready again after {time.monotonic() - started:.1f} s")
         before = engine.latest.verified.G3
@@ -178,7 +178,7 @@ class ProofRun:
         # Loaded here, because its client library takes long to load: the start would wait for it.
         from blockyard.cli.pack_damage import PackVandal
 
-        vandal = PackVandal(self._stage.object_store())
+        vandal = PackVandal(self._venue.object_store())
         keys = TraceKeys((await self._blocks_on_disk())[0].identity)
         # Computed by A, never served by B: so these blocks are in the object store only.
         everything = Requests(0, self._plan.untouched.first)
@@ -207,7 +207,7 @@ class ProofRun:
         await engine.reset()
         await engine.replay(requests.first, requests.count)
 
-    async def _idle(self, node: StageNode) -> None:
+    async def _idle(self, node: VenueNode) -> None:
         """Wait until a node has nothing left to store; gives up after a while, the expectations then tell."""
         deadline = time.monotonic() + _SETTLE_LIMIT_SECONDS
         moved, since = -1, time.monotonic()
@@ -217,7 +217,7 @@ class ProofRun:
                 moved, since = figures.moved_bytes, time.monotonic()
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def _connected(self, node: StageNode) -> None:
+    async def _connected(self, node: VenueNode) -> None:
         """Wait until the engine of a restarted node has found it again."""
         deadline = time.monotonic() + _CONNECT_LIMIT_SECONDS
         while not (await self._watch.figures())[node.name].sessions:
@@ -267,7 +267,7 @@ def unplanned_restarts(figures: Iterable[NodeFigures], planned: Mapping[str, int
     ]
 
 
-def _engine_of(node: StageNode) -> EngineLink:
+def _engine_of(node: VenueNode) -> EngineLink:
     if node.engine is None:
         raise EngineCommandError("the node has no engine", node=node.name)
     return node.engine

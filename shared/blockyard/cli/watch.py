@@ -1,4 +1,4 @@
-"""Keeps the display up to date while something else runs, and has the stage looked after.
+"""Keeps the display up to date while something else runs, and has the venue looked after.
 
 Threading: one event loop.
 """
@@ -9,32 +9,32 @@ from typing import Final
 
 from blockyard.cli.display import Display, RunView
 from blockyard.cli.node_metrics import NodeFigures, NodeMetrics
-from blockyard.cli.stage import Stage, docs_of
+from blockyard.cli.venue import Venue, docs_of
 
 _INTERVAL_SECONDS: Final = 1.0
 
 
 class Watch:
-    """Observer of one stage."""
+    """Observer of one venue."""
 
-    def __init__(self, stage: Stage, display: Display) -> None:
-        """Observe the running ``stage``, show it on ``display``."""
-        self._stage = stage
+    def __init__(self, venue: Venue, display: Display) -> None:
+        """Observe the running ``venue``, show it on ``display``."""
+        self._venue = venue
         self._display = display
-        self._metrics = NodeMetrics(stage.http)
+        self._metrics = NodeMetrics(venue.http)
         self._started = time.monotonic()
         # Kept beyond their end: the display goes on showing what a killed engine had done.
-        self._engines = [node.engine for node in stage.nodes if node.engine is not None]
+        self._engines = [node.engine for node in venue.nodes if node.engine is not None]
 
     async def figures(self) -> dict[str, NodeFigures]:
         """Figures of all nodes now, by node."""
-        return {figures.node: figures for figures in await self._metrics.read(self._stage.nodes)}
+        return {figures.node: figures for figures in await self._metrics.read(self._venue.nodes)}
 
     async def show_once(self) -> None:
         """Gather and draw."""
-        nodes = await self._metrics.read(self._stage.nodes)
+        nodes = await self._metrics.read(self._venue.nodes)
         engines = tuple((engine.name, engine.latest) for engine in self._engines)
-        view = RunView(time.monotonic() - self._started, nodes, engines, docs_of(self._stage.nodes))
+        view = RunView(time.monotonic() - self._started, nodes, engines, docs_of(self._venue.nodes))
         self._display.show(view)
 
     async def run(self) -> None:
@@ -45,6 +45,6 @@ class Watch:
             DiskFullError: the disk filled up.
         """
         while True:
-            await self._stage.check()
+            await self._venue.check()
             await self.show_once()
             await asyncio.sleep(_INTERVAL_SECONDS)

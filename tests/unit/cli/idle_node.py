@@ -1,4 +1,4 @@
-"""A node that is only looked at, as a base for nodes of a stage that tests make up."""
+"""A node that is only looked at, as a base for nodes of a venue that tests make up."""
 
 from collections.abc import Callable
 

@@ -16,7 +16,7 @@ from blockyard.cli.display import PlainDisplay
 from blockyard.cli.engine_link import EngineLink
 from blockyard.cli.node_metrics import NodeFigures
 from blockyard.cli.proof_run import run_demo, unplanned_restarts
-from blockyard.cli.stage import ServiceAddress, Stage, StageKind
+from blockyard.cli.venue import ServiceAddress, Venue, VenueKind
 from blockyard.core.errors import (
     BlockyardError,
     ConfigurationError,
@@ -57,10 +57,10 @@ class Node(IdleNode):
         return ()
 
 
-class IdleStage:
-    """A stage on which nothing happens but what its check finds; where it finds nothing, the engines are gone."""
+class IdleVenue:
+    """A venue on which nothing happens but what its check finds; where it finds nothing, the engines are gone."""
 
-    kind = StageKind.COMPOSE
+    kind = VenueKind.COMPOSE
     place = "nowhere"
 
     def __init__(self, http: httpx.AsyncClient, found: BlockyardError | None) -> None:
@@ -83,14 +83,14 @@ async def report_of(
     *, opening: BlockyardError | OSError | None = None, check: BlockyardError | None = None
 ) -> DemoReport:
     @asynccontextmanager
-    async def opened() -> AsyncIterator[Stage]:
+    async def opened() -> AsyncIterator[Venue]:
         if opening is not None:
             raise opening
         async with httpx.AsyncClient() as http:
-            yield IdleStage(http, check)
+            yield IdleVenue(http, check)
 
     display = PlainDisplay(io.StringIO())
-    return await run_demo(SHORT, StageKind.COMPOSE, opened, display, limit_seconds=20)
+    return await run_demo(SHORT, VenueKind.COMPOSE, opened, display, limit_seconds=20)
 
 
 async def test_a_wrong_setting_before_the_start_is_no_outcome() -> None:
@@ -107,7 +107,7 @@ async def test_a_start_that_fails_is_an_outcome() -> None:
 async def test_an_engine_that_ends_is_the_cause_of_the_end() -> None:
     report = await report_of()
     assert report.ready
-    assert report.stage is StageKind.COMPOSE
+    assert report.venue is VenueKind.COMPOSE
     assert "the engine is gone" in report.failures()[0]
     assert len(report.not_reached()) == 8
 
@@ -115,7 +115,7 @@ async def test_an_engine_that_ends_is_the_cause_of_the_end() -> None:
 @pytest.mark.parametrize(
     "found", [ProcessEndedError("nats: exited"), ConfigurationError("a port is not published any more")]
 )
-async def test_what_the_stage_finds_in_the_middle_is_the_cause_of_the_end(found: BlockyardError) -> None:
+async def test_what_the_venue_finds_in_the_middle_is_the_cause_of_the_end(found: BlockyardError) -> None:
     report = await report_of(check=found)
     assert report.ready
     assert report.stopped_by == str(found)
@@ -123,11 +123,11 @@ async def test_what_the_stage_finds_in_the_middle_is_the_cause_of_the_end(found:
 
 async def test_a_run_that_takes_too_long_names_the_limit() -> None:
     @asynccontextmanager
-    async def never() -> AsyncIterator[Stage]:
+    async def never() -> AsyncIterator[Venue]:
         await asyncio.Future()
-        yield IdleStage(httpx.AsyncClient(), None)
+        yield IdleVenue(httpx.AsyncClient(), None)
 
-    report = await run_demo(SHORT, StageKind.COMPOSE, never, PlainDisplay(io.StringIO()), limit_seconds=0.1)
+    report = await run_demo(SHORT, VenueKind.COMPOSE, never, PlainDisplay(io.StringIO()), limit_seconds=0.1)
     assert report.stopped_by == "not everything had started after 0.1 s (--seconds)"
 
 

@@ -11,7 +11,7 @@ from blockyard.cli.demo_plan import DemoPlan
 from blockyard.cli.demo_report import DemoReport
 from blockyard.cli.display import Display
 from blockyard.cli.proof_run import run_demo
-from blockyard.cli.stage import StageKind
+from blockyard.cli.venue import VenueKind
 
 PROFILE: Final = "demo"
 """Where node B and the engines are."""
@@ -30,4 +30,4 @@ async def run_compose_demo(
         display.say(f"looking at the stack: {command.line('ps')}")
         return ComposeStack(command, plan, display.say)
 
-    return await run_demo(plan, StageKind.COMPOSE, open_stack, display, limit_seconds=limit_seconds)
+    return await run_demo(plan, VenueKind.COMPOSE, open_stack, display, limit_seconds=limit_seconds)

@@ -15,7 +15,7 @@ import msgspec
 from blockyard.cli.demo_plan import DemoPlan, Requests
 from blockyard.cli.engine_link import EngineLink
 from blockyard.cli.failures import StackNotFreshError
-from blockyard.cli.stage import StageNode
+from blockyard.cli.venue import VenueNode
 from blockyard.connectors.mock.commands import Replay
 from blockyard.connectors.mock.trace import load_trace
 from blockyard.core.errors import ConfigurationError, ServerStartError
@@ -84,7 +84,7 @@ class SizeBounds:
         )
 
 
-async def require_fitting(plan: DemoPlan, http: httpx.AsyncClient, nodes: Sequence[StageNode]) -> None:
+async def require_fitting(plan: DemoPlan, http: httpx.AsyncClient, nodes: Sequence[VenueNode]) -> None:
     """See that tiers and engines are neither too small nor too large for a plan.
 
     Raises:
@@ -107,7 +107,7 @@ async def require_fitting(plan: DemoPlan, http: httpx.AsyncClient, nodes: Sequen
                 )
 
 
-async def require_fresh(http: httpx.AsyncClient, nodes: Sequence[StageNode], store: G4Section) -> None:
+async def require_fresh(http: httpx.AsyncClient, nodes: Sequence[VenueNode], store: G4Section) -> None:
     """See that no block is anywhere yet, and that no engine has served a request by itself.
 
     Raises:
@@ -145,7 +145,7 @@ def _require_unused(engine: EngineLink) -> None:
         )
 
 
-def _require_tier(node: StageNode, tiers: _Tiers, name: str, key: str, least: int, most: int | None) -> None:
+def _require_tier(node: VenueNode, tiers: _Tiers, name: str, key: str, least: int, most: int | None) -> None:
     tier = tiers.of(name)
     if tier is None or tier.capacity_blocks is None:
         raise ConfigurationError(f"the run needs {name.upper()}", key=key, node=node.name)
@@ -163,7 +163,7 @@ def _end(requests: Requests) -> int:
     return requests.first + requests.count
 
 
-async def _ask(http: httpx.AsyncClient, node: StageNode, path: str, kind: type[_Reply]) -> _Reply:
+async def _ask(http: httpx.AsyncClient, node: VenueNode, path: str, kind: type[_Reply]) -> _Reply:
     manager = next(address for address in node.addresses() if address.service is ServiceName.BLOCK_MANAGER)
     try:
         answer = await http.get(f"{manager.url}{path}")

@@ -19,7 +19,7 @@ from blockyard.cli.compose.project import ComposeProject
 from blockyard.cli.failures import ComposeError
 from blockyard.cli.readiness import missing_at, wait_until_ready
 from blockyard.cli.slab_damage import SlabBlock
-from blockyard.cli.stage import ServiceAddress
+from blockyard.cli.venue import ServiceAddress
 from blockyard.runtime.node_folder import ServiceName
 
 ENGINE_PORT: Final = 8900

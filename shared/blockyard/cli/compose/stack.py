@@ -1,4 +1,4 @@
-"""A stack that is up already, as the stage of a proof run.
+"""A stack that is up already, as the venue of a proof run.
 
 Invariants: nothing is made or removed; what the run kills or damages stays so. Nothing is begun on a stack that has
 worked before or whose sizes do not fit.
@@ -17,8 +17,8 @@ from blockyard.cli.compose.fitness import require_fitting, require_fresh
 from blockyard.cli.compose.node import ComposeNode
 from blockyard.cli.compose.project import ComposeProject
 from blockyard.cli.demo_plan import DemoPlan
-from blockyard.cli.stage import StageKind
 from blockyard.cli.together import together
+from blockyard.cli.venue import VenueKind
 from blockyard.core.errors import ProcessEndedError, ServerStartError
 from blockyard.runtime.node_folder import ServiceName
 from blockyard.runtime.settings import G4Section
@@ -33,7 +33,7 @@ _CHECK_SECONDS: Final = 5.0
 class ComposeStack:
     """Two nodes and their servers in containers; use as an async context manager."""
 
-    kind: Final = StageKind.COMPOSE
+    kind: Final = VenueKind.COMPOSE
 
     def __init__(self, command: ComposeCommand, plan: DemoPlan, say: Callable[[str], None]) -> None:
         """Look at nothing yet; ``say`` is told what is waited for."""

@@ -12,7 +12,7 @@ from blockyard.cli.demo_plan import FULL, SHORT
 from blockyard.cli.engine_events import EngineStats
 from blockyard.cli.engine_link import EngineLink
 from blockyard.cli.failures import StackNotFreshError
-from blockyard.cli.stage import ServiceAddress
+from blockyard.cli.venue import ServiceAddress
 from blockyard.core.errors import ConfigurationError, PeerClosedError, ServerStartError
 from blockyard.runtime.node_folder import ServiceName
 from blockyard.runtime.settings import G4Section

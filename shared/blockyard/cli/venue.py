@@ -1,6 +1,6 @@
-"""What a proof run needs of the place it runs in: two nodes that can be killed, restarted, damaged and asked.
+"""Venue of a proof run: two nodes that can be killed, restarted, damaged and asked.
 
-Two places exist: processes on this machine (``cluster``, ``node``) and a stack that docker compose runs (``compose``).
+Two exist: processes on this machine (``cluster``, ``node``) and a stack that docker compose runs (``compose``).
 Invariants: a call that kills returns when the processes are gone; state of a node stays for its next start.
 Threading: one event loop.
 """
@@ -19,7 +19,7 @@ from blockyard.runtime.settings import G4Section
 
 
 @unique
-class StageKind(StrEnum):
+class VenueKind(StrEnum):
     """Where a run takes place."""
 
     LOCAL = "local"
@@ -37,7 +37,7 @@ class ServiceAddress:
     url: str
 
 
-class StageNode(Protocol):
+class VenueNode(Protocol):
     """One node with its engine."""
 
     @property
@@ -88,11 +88,11 @@ class StageNode(Protocol):
         ...
 
 
-class Stage(Protocol):
+class Venue(Protocol):
     """Nodes A and B, running."""
 
     @property
-    def kind(self) -> StageKind:
+    def kind(self) -> VenueKind:
         """What it is made of."""
         ...
 
@@ -107,7 +107,7 @@ class Stage(Protocol):
         ...
 
     @property
-    def nodes(self) -> tuple[StageNode, ...]:
+    def nodes(self) -> tuple[VenueNode, ...]:
         """A and B."""
         ...
 
@@ -129,7 +129,7 @@ class Stage(Protocol):
         ...
 
 
-def docs_of(nodes: tuple[StageNode, ...]) -> tuple[tuple[str, str], ...]:
+def docs_of(nodes: tuple[VenueNode, ...]) -> tuple[tuple[str, str], ...]:
     """Running nodes and the addresses of their REST documentation."""
     return tuple(
         (address.node, f"{address.url}/docs")
