@@ -72,12 +72,13 @@ class SpanDrop(StrEnum):
 @contextmanager
 def open_tracer(settings: NodeSettings, service: ServiceName, epoch: Epoch, metrics: Metrics) -> Iterator[Tracer]:
     """Tracer of one life of a service; what its spans wait for at the end is bounded."""
-    # Failures are told once, below; the library tells each of them.
-    logging.getLogger("opentelemetry").setLevel(_SILENT)
+    # Failures are told once, below; the libraries tell each of them.
+    for library in ("opentelemetry", "urllib3"):
+        logging.getLogger(library).setLevel(_SILENT)
     session = requests.Session()
     session.trust_env = False
-    # The exporter does not follow a redirection, and takes it for a delivery.
-    session.hooks["response"].append(_refuse_redirection)
+    session.stream = True
+    session.hooks["response"].append(_judge)
     exporter = OTLPSpanExporter(
         endpoint=settings.tracing.endpoint_url.rstrip("/") + _PATH,
         timeout=settings.tracing.timeout_seconds,
@@ -98,9 +99,11 @@ def open_tracer(settings: NodeSettings, service: ServiceName, epoch: Epoch, metr
         delivery.close(CLOSE_SECONDS)
 
 
-def _refuse_redirection(response: requests.Response, **_: object) -> None:
+def _judge(response: requests.Response, **_: object) -> None:
+    # Its body is not asked for: nothing is done with it, and one that never ends would hold the thread for ever.
+    response.close()
+    # The exporter does not follow a redirection, and takes it for a delivery.
     if HTTPStatus.MULTIPLE_CHOICES <= response.status_code < HTTPStatus.BAD_REQUEST:
-        response.close()
         raise requests.HTTPError(response=response)
 
 

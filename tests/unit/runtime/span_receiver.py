@@ -1,4 +1,4 @@
-"""An OTLP/HTTP receiver of spans for tests, with the faults of real ones: it refuses, hangs, or is away.
+"""An OTLP/HTTP receiver of spans for tests, with the faults of real ones: it refuses, hangs, babbles, or is away.
 
 Threading: requests are answered on threads of the server; spans may be read from any thread.
 """
@@ -43,10 +43,13 @@ class SpanReceiver:
         """Bind to a free port of loopback; nothing is answered yet."""
         self.status = 200
         """What every delivery is answered with."""
+        self.babbles = False
+        """Whether every answer has a line among its headers that is none, and a body that does not end."""
         self.deliveries = 0
         self.bodies: list[bytes] = []
         self._going = threading.Event()
         self._going.set()
+        self._over = threading.Event()
         self._changed = threading.Condition()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -81,6 +84,7 @@ class SpanReceiver:
             yield self
         finally:
             self.go_on()
+            self._over.set()
             self._server.shutdown()
             self._server.server_close()
             thread.join()
@@ -92,6 +96,12 @@ class SpanReceiver:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 status = receiver._take(self.path, body)
+                if receiver.babbles:
+                    self.wfile.write(
+                        b"HTTP/1.1 %d \r\nTransfer-Encoding: chunked\r\nno header\r\n\r\n1\r\nx\r\n" % status
+                    )
+                    receiver._over.wait()
+                    return
                 self.send_response(status)
                 self.send_header("Content-Length", "0")
                 self.end_headers()

@@ -34,10 +34,11 @@ pytestmark = pytest.mark.usefixtures("restored_logging")
 
 @pytest.fixture(autouse=True)
 def restored_levels() -> Iterator[None]:
-    logger = logging.getLogger("opentelemetry")
-    level = logger.level
+    loggers = [logging.getLogger(name) for name in ("opentelemetry", "urllib3")]
+    levels = [logger.level for logger in loggers]
     yield
-    logger.setLevel(level)
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture
@@ -297,6 +298,19 @@ def test_a_receiver_that_comes_back_is_told_of(
         "info: the receiver of spans takes them again",
     ]
     assert [span.name for span in receiver.spans] == ["found", "found"]
+
+
+def test_only_the_status_of_an_answer_is_looked_at(
+    receiver: SpanReceiver, metrics: Metrics, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracing, "BATCH_SPANS", 1)
+    receiver.babbles = True
+    with tracer_to(receiver.url, metrics, timeout_seconds=60.0) as tracer:
+        for number in range(3):
+            tracer.start("x").end()
+            assert receiver.wait_for_deliveries(number + 1, WAIT_SECONDS)
+    assert counted(metrics) == (3, 0, 0)
+    assert lines(log) == []
 
 
 def test_what_ends_after_the_tracer_is_closed_is_dropped_and_counted(receiver: SpanReceiver, metrics: Metrics) -> None:
