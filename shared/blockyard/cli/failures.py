@@ -52,3 +52,11 @@ class StackNotFreshError(StartupError):
     code = "stack-not-fresh"
     title = "The stack has worked already"
     remedy = "Take it down with its volumes (down -v) and start it anew, the engines without --replay."
+
+
+class NothingToDamageError(BlockyardError):
+    """No block lies where a byte was to be flipped."""
+
+    code = "nothing-to-damage"
+    title = "There is nothing to damage"
+    remedy = "Look at the figures above and the logs of the services: blocks did not get there."

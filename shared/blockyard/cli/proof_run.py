@@ -22,6 +22,7 @@ from blockyard.cli.demo_report import DemoReport, PhaseResult
 from blockyard.cli.display import Display
 from blockyard.cli.engine_events import BlockReport, EngineStats, TierCounts
 from blockyard.cli.engine_link import EngineLink
+from blockyard.cli.failures import NothingToDamageError
 from blockyard.cli.node_metrics import NodeFigures
 from blockyard.cli.slab_damage import SlabBlock
 from blockyard.cli.system_calls import meaning_of
@@ -30,6 +31,7 @@ from blockyard.cli.trace_keys import TraceKeys
 from blockyard.cli.venue import Venue, VenueKind, VenueNode
 from blockyard.cli.watch import Watch
 from blockyard.core.errors import BlockyardError, ConfigurationError, EngineCommandError
+from blockyard.runtime.node_folder import ServiceName
 
 _POLL_SECONDS: Final = 0.25
 _IDLE_SECONDS: Final = 2.5
@@ -170,7 +172,7 @@ class ProofRun:
         wanted = keys.of(self._plan.after_kill) - keys.of(self._plan.warm)
         target = next((block for block in blocks if block.key in wanted), None)
         if target is None:
-            raise EngineCommandError("none of the wanted blocks is on B's disk")
+            raise NothingToDamageError("none of the wanted blocks is on B's disk")
         await self._b.flip_slab_byte(target)
         return await self._probe(target.key.hex())
 
@@ -184,14 +186,14 @@ class ProofRun:
         everything = Requests(0, self._plan.untouched.first)
         target = await vandal.find(keys.of(self._plan.untouched) - keys.of(everything))
         if target is None:
-            raise EngineCommandError("none of the wanted blocks is in the object store")
+            raise NothingToDamageError("none of the wanted blocks is in the object store")
         await vandal.flip_byte(target)
         return await self._probe(target.key.hex())
 
     async def _blocks_on_disk(self) -> list[SlabBlock]:
         blocks = await self._b.slab_blocks()
         if not blocks:
-            raise EngineCommandError("there is no block on B's disk")
+            raise NothingToDamageError("there is no block on B's disk")
         return blocks
 
     async def _probe(self, key: str) -> BlockReport:
@@ -220,7 +222,11 @@ class ProofRun:
     async def _connected(self, node: VenueNode) -> None:
         """Wait until the engine of a restarted node has found it again."""
         deadline = time.monotonic() + _CONNECT_LIMIT_SECONDS
-        while not (await self._watch.figures())[node.name].sessions:
+        while True:
+            figures = (await self._watch.figures())[node.name]
+            # A service that does not answer keeps its last figures, those of the life before included.
+            if figures.sessions and figures.restarts[ServiceName.BLOCK_MANAGER]:
+                return
             if time.monotonic() > deadline:
                 raise EngineCommandError("the engine did not find its restarted node", engine=node.name)
             await asyncio.sleep(_POLL_SECONDS)
