@@ -1,6 +1,7 @@
 """The bus against a real NATS server, with outages."""
 
 import asyncio
+import dataclasses
 import os
 import shutil
 import signal
@@ -18,9 +19,10 @@ from blockyard.core.errors import (
     UnavailableError,
 )
 from blockyard.runtime.bus import WINDOW_MESSAGES, Bus
-from blockyard.runtime.bus_values import BucketSpec, BusState, OutgoingMessage, StreamSpec
+from blockyard.runtime.bus_values import BucketSpec, BusState, OutgoingMessage, PublishOutcome, StreamSpec
 from blockyard.runtime.settings import NatsSection
 from blockyard.testing.bus_kit import WAIT_SECONDS, becomes, connected_bus, read_until
+from blockyard.wire.trace_parent import NO_TRACE, TraceParent, new_trace
 
 STREAM = StreamSpec(name="EVENTS", subjects=("events.>",), max_bytes=64 << 20)
 BUCKET = BucketSpec(name="records", ttl_seconds=1.0)
@@ -138,6 +140,20 @@ async def test_a_message_larger_than_the_server_takes_is_named_as_such(bus: Bus)
     outcome = await bus.publish_window([*messages(2), large, *messages(2, start=2)])
     assert outcome.acked == 2
     assert isinstance(outcome.failure, FrameTooLargeError)
+
+
+@pytest.mark.parametrize("trace", [NO_TRACE, new_trace()], ids=["untraced", "traced"])
+async def test_the_largest_message_that_is_let_through_is_taken_with_its_headers(bus: Bus, trace: TraceParent) -> None:
+    """The server ends the connection of a client that sends more."""
+    await bus.ensure_stream(STREAM)
+    empty = OutgoingMessage(subject="events.test", message_id="m" * 64, data=b"", trace=trace)
+    limit = (await bus.publish_window([dataclasses.replace(empty, data=bytes(9 << 20))])).failure
+    assert limit is not None
+    room = int(limit.fields["limit"]) - empty.sent_bytes
+    assert (await bus.publish_window([dataclasses.replace(empty, data=bytes(room))])) == PublishOutcome(1)
+    over = await bus.publish_window([dataclasses.replace(empty, data=bytes(room + 1))])
+    assert isinstance(over.failure, FrameTooLargeError)
+    assert bus.state is BusState.CONNECTED
 
 
 async def test_a_killed_server_loses_and_doubles_nothing_with_resending(bus: Bus, server: NatsServer) -> None:
