@@ -1,4 +1,8 @@
-"""The quickstart, followed word by word in a fresh clone; only the installation is borrowed from this environment."""
+"""The quickstart, followed word by word in a fresh clone.
+
+Only the installation is borrowed from this environment, and the proof run is the small one: ``tests/e2e`` has the large
+one, and both print the same words.
+"""
 
 import os
 import re
@@ -111,6 +115,7 @@ def walk(request: pytest.FixtureRequest) -> Iterator[Walk]:
             "REPOSITORY": str(repository(Path(folder) / "origin")),
             "TMPDIR": str(launcher.temporary),
             "RUN_MARK": launcher.mark,
+            "DEMO": "--short",
         }
         walk = Walk(Path(folder), child_environment(os.environ, added))
         try:
