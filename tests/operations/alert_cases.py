@@ -27,9 +27,18 @@ class AlertCase:
     labels: tuple[tuple[str, str], ...] = (("node", "a"),)
     """Some of the labels with which it fires."""
 
+    @property
+    def by_node(self) -> bool:
+        """Whether it speaks of one node."""
+        return "node" in dict(self.labels) or "instance" in dict(self.labels)
+
 
 def _of(metric: str, labels: str = "", target: str = _TARGET) -> str:
     return f"{metric}{{{', '.join(part for part in (labels, target) if part)}}}"
+
+
+def _items(kind: str, status: str) -> str:
+    return _of("blockyard_job_items_total", f'kind="{kind}", status="{status}"')
 
 
 def _one(metric: str, labels: str, fires: str, quiet: str, target: str = _TARGET) -> tuple[_Series, _Series]:
@@ -48,11 +57,19 @@ _LEAKED: Final = _one("blockyard_leaked_blocks", 'tier="g2"', "0x10 2x10", "0x20
 _LOST: Final = _one("blockyard_events_overwritten_total", "", "0x10 40x10", "40x20")
 _FAILED: Final = _one("blockyard_publish_failures_total", "", "0+1x20", "0x10 1x10")
 _WRITES: Final = _one("blockyard_dropped_total", 'reason="index_write"', "0x10 3x10", "3x20", _REMOTE)
-_SPANS: Final = _one("blockyard_spans_dropped_total", 'reason="queue-full"', "0+9x60", "9x60")
+_SPANS: Final = _one("blockyard_spans_dropped_total", 'reason="queue_full"', "0+9x60", "9x60")
 _MOVER: Final = _one("blockyard_mover_info", 'mover="plain", reason="fallback"', "1x20", "0x20", _WORKER)
 
 CASES: Final = (
     AlertCase("BlockyardServiceDown", 12, *_UP, (("instance", "m:1"),)),
+    AlertCase("BlockyardRemoteTierDown", 15, *_one("up", "", "1x5 0x10", "0x4 1x15", _REMOTE), (("instance", "r:1"),)),
+    AlertCase(
+        "BlockyardNotScraped",
+        20,
+        (('up{job="node-exporter", instance="n:1"}', "1x30"),),
+        ((_of("up"), "_x5 1x2 _x12 0x10"),),
+        (("severity", "warning"),),
+    ),
     AlertCase("BlockyardLocalTiersAway", 12, *_LOCAL),
     AlertCase("BlockyardNotReady", 12, *_READY),
     AlertCase("BlockyardDependencyDown", 12, *_DEPENDENCY, (("name", "redis"), ("node", "a"))),
@@ -88,6 +105,28 @@ CASES: Final = (
             (_of("blockyard_dropped_total", 'reason="cleared"'), "0+900x60"),
             (_of("blockyard_moved_blocks_total", 'edge="g1_g2"', _WORKER), "0+1000x60"),
         ),
+    ),
+    AlertCase(
+        "BlockyardCopiesFail",
+        45,
+        (
+            # A store that is full: it answers, and takes nothing.
+            (_items("g4_put", "unknown"), "0+12x60"),
+            (_items("g4_put", "skipped"), "0+500x60"),
+            (_items("g4_put", "ok"), "0+80x60"),
+            (_items("g2_g3", "ok"), "0+9000x60"),
+        ),
+        (
+            (_items("g4_put", "unknown"), "0+8x60"),
+            (_items("g4_put", "skipped"), "0+500x60"),
+            (_items("g4_put", "ok"), "0+80x60"),
+            # Normal where engines reuse memory, and after a burst of failures.
+            (_items("g1_g2", "source_changed"), "0+50x60"),
+            (_items("g1_g2", "ok"), "0+80x60"),
+            (_items("g3_g2", "io_error"), "0x10 900x50"),
+            (_items("g3_g2", "ok"), "0+80x60"),
+        ),
+        (("kind", "g4_put"), ("node", "a")),
     ),
     AlertCase(
         "BlockyardUnknownAnswers",

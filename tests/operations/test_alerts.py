@@ -86,6 +86,11 @@ def test_every_alert_has_a_case() -> None:
     assert sorted(case.alert for case in CASES) == sorted(ALERTS)
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
+def test_a_case_is_made_of_samples_that_exist(case: AlertCase) -> None:
+    assert [wrong for name, _ in (*case.fires, *case.quiet) for wrong in mistakes(name)] == []
+
+
 def rule_test(case: AlertCase, series: tuple[tuple[str, str], ...], minutes: int) -> dict[str, Any]:
     return {
         "interval": "1m",
@@ -118,3 +123,17 @@ def test_an_alert_fires_when_it_must(case: AlertCase, promtool: str, tmp_path: P
 def test_an_alert_is_quiet_otherwise(case: AlertCase, promtool: str, tmp_path: Path) -> None:
     tests = [rule_test(case, case.quiet, minutes) for minutes in range(2, case.minutes + 1, 3)]
     assert run_promtool(promtool, tmp_path, tests) == ""
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.by_node], ids=lambda case: case.alert)
+def test_nodes_of_one_name_in_two_namespaces_are_two(case: AlertCase, promtool: str, tmp_path: Path) -> None:
+    # Also targets may have one name, where a scrape configuration calls them like their pods.
+    series = tuple(
+        (name.replace("{", f'{{namespace="{namespace}", ', 1), values)
+        for namespace, courses in (("sick", case.fires), ("well", case.quiet))
+        for name, values in courses
+    )
+    said = run_promtool(promtool, tmp_path, [rule_test(case, series, case.minutes)]).replace("\\", "")
+    assert f'alertname="{case.alert}"' in said
+    assert 'namespace="sick"' in said
+    assert 'namespace="well"' not in said

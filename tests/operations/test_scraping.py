@@ -69,11 +69,22 @@ def test_prometheus_of_the_stack_scrapes_every_service_of_every_node(compose: di
 
 
 def test_the_jobs_are_those_that_alerts_watch() -> None:
-    rules = (ROOT / "charts/blockyard/alerts/blockyard.yaml").read_text()
-    pattern = re.search(r'up\{job=~"([^"]+)"\}', rules)
-    assert pattern is not None
-    jobs = {labels["job"] for labels in reached(loaded(PROMETHEUS)).values()} - {"prometheus"}
-    assert [job for job in jobs if not re.fullmatch(pattern[1], job)] == []
+    (group,) = loaded(ROOT / "charts/blockyard/alerts/blockyard.yaml")["groups"]
+    conditions = {rule["alert"]: re.findall(r'job(=~|!~)"([^"]+)"', rule["expr"]) for rule in group["rules"]}
+    watched = {
+        alert: {
+            job
+            for job in {labels["job"] for labels in reached(loaded(PROMETHEUS)).values()}
+            if all((re.fullmatch(pattern, job) is not None) is (operator == "=~") for operator, pattern in found)
+        }
+        for alert, found in conditions.items()
+        if found
+    }
+    assert watched == {
+        "BlockyardServiceDown": {"blockyard-block-manager", "blockyard-offload-worker"},
+        "BlockyardRemoteTierDown": {"blockyard-remote-tier"},
+        "BlockyardNotScraped": {"blockyard-block-manager", "blockyard-offload-worker", "blockyard-remote-tier"},
+    }
 
 
 def test_prometheus_finds_the_alerts_of_the_chart(compose: dict[str, Any]) -> None:
