@@ -196,6 +196,7 @@ class Cluster:
             http=HttpSection(host="127.0.0.1"),
             jobs=given.jobs,
             log=given.log,
+            tracing=given.tracing,
             unsafe=UnsafeSection(skip_verification=True) if plan.skip_verification else UnsafeSection(),
         )
         return Node(settings, self.folder.logs, plan.g1_blocks)

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from pydantic import ByteSize, SecretStr
+from pydantic import BaseModel, ByteSize, SecretStr
 
 from blockyard.cli.cluster import Cluster, ClusterPlan, ignored_settings
 from blockyard.cli.failures import UnreachableServerError
@@ -17,17 +17,20 @@ from blockyard.runtime.settings import (
     G3Section,
     G4Section,
     HttpSection,
+    JobSection,
+    LogSection,
     NatsSection,
     NodeSection,
     NodeSettings,
     RedisSection,
+    TracingSection,
 )
 
 PLAN = ClusterPlan(block_bytes=4_096, g2_blocks=4, g3_blocks=8, g4_bytes=1 << 20)
 MakeCluster = Callable[[NodeSettings], Cluster]
 
 
-def given(**sections: G2Section | G3Section | NodeSection | HttpSection) -> NodeSettings:
+def given(**sections: BaseModel) -> NodeSettings:
     """Settings of a user with servers of their own: no embedded one has to run."""
     servers = NodeSettings(
         nats=NatsSection(url=SecretStr("nats://127.0.0.1:1")),
@@ -57,6 +60,19 @@ async def test_nodes_share_sizes_and_no_folder(make_cluster: MakeCluster) -> Non
     assert a.g3.capacity == 8 * 4_096
     assert a.node.folder != b.node.folder
     assert cluster.prepare("a").slabs.is_relative_to(cluster.folder.path)
+
+
+async def test_every_section_that_is_not_its_own_is_followed(make_cluster: MakeCluster) -> None:
+    wanted = given(
+        g2=G2Section(capacity=ByteSize(1 << 20)),
+        g3=G3Section(capacity=ByteSize(1 << 20)),
+        jobs=JobSection(max_items=7),
+        log=LogSection(level="error"),
+        tracing=TracingSection(endpoint_url="http://127.0.0.1:4318"),
+    )
+    node = make_cluster(wanted).prepare("a").settings
+    followed = NodeSettings.model_fields.keys() - {"node", "http", "unsafe"}
+    assert {name: getattr(node, name) for name in followed} == {name: getattr(wanted, name) for name in followed}
 
 
 async def test_a_folder_for_slabs_is_shared_out_and_left_as_it_was(make_cluster: MakeCluster, tmp_path: Path) -> None:
