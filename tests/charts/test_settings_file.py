@@ -122,6 +122,7 @@ def test_addresses_lead_to_services_of_the_release() -> None:
         ("g3", "capacity", "1.5TiB", 3 << 39),
         # Text that YAML would take for something else.
         ("g4", "prefix", "017", "017"),
+        ("g4", "prefix", "null", "null"),
         ("g4", "region", "on", "on"),
         ("node", "namespace", "12345", "12345"),
         ("log", "level", "debug", "debug"),

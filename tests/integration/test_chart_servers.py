@@ -147,9 +147,9 @@ def locked(tmp_path: Path) -> Servers:
     return Servers(render(VALUES), tmp_path)
 
 
-def other_account(url: str) -> str:
+def other_password(url: str) -> str:
     parts = urlsplit(url)
-    return parts._replace(netloc=f"somebody:wrong@{parts.hostname}:{parts.port}").geturl()
+    return parts._replace(netloc=f"{parts.username}:wrong@{parts.hostname}:{parts.port}").geturl()
 
 
 # --- NATS -------------------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ async def test_valkey_answers_a_remote_tier(servers: Servers) -> None:
 async def test_valkey_refuses_another_password(locked: Servers) -> None:
     async with locked.running("redis"):
         right = locked.settings("remote-tier")
-        url = other_account(right.redis.url.get_secret_value())
+        url = other_password(right.redis.url.get_secret_value())
         wrong = right.model_copy(update={"redis": right.redis.model_validate({"url": url})})
         async with aclosing(_Index(wrong)) as index:
             with pytest.raises(BlockyardError):
