@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.charts.dockerfile import stages
-from tests.compose.smoke.compose import COMPOSE_FILE, compose_program
+from tests.compose.smoke.compose import COMPOSE_FILE, compose_program, own_target
 from tests.compose.smoke.isolation import ROOT
 from tests.compose.smoke.shell import SmokeError
 
@@ -83,7 +83,7 @@ def resolved(
 
 def settings_of(service: dict[str, Any]) -> NodeSettings:
     """Settings that a container gets: what its image says, and what compose says above it."""
-    image = stages()[service["build"]["target"]].environment
+    image = stages()[own_target(service)].environment
     ours = {name: value for name, value in image.items() if name.startswith("BLOCKYARD_")}
     return load_settings({**ours, **service["environment"]})
 

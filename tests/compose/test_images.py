@@ -42,7 +42,7 @@ def test_there_is_an_image_for_every_process() -> None:
     text = COMPOSE_FILE.read_text()
     for image in IMAGES:
         assert f"image: blockyard/{image}:${{IMAGE_VERSION:-{PROJECT['version']}}}" in text
-        assert f"build: {{<<: *build, target: {image}}}" in text
+        assert text.count(f"build: {{<<: *build, target: {image}}}") == 1
 
 
 def test_images_say_which_version_they_are() -> None:

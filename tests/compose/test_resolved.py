@@ -11,13 +11,14 @@ from tests.compose.project import (
     NODES,
     OWN_SERVERS,
     OWN_SERVERS_FILE,
+    PROFILES,
     SERVICES,
     installed,
     require_memory,
     resolved,
     settings_of,
 )
-from tests.compose.smoke.compose import PROOF_FILE
+from tests.compose.smoke.compose import PROOF_FILE, own_target
 from tests.compose.smoke.isolation import ROOT
 
 from blockyard.core.errors import ConfigurationError
@@ -58,7 +59,8 @@ def test_every_container_is_confined(services: dict[str, Any]) -> None:
 def test_nobody_is_root_but_who_has_to(services: dict[str, Any]) -> None:
     images = {"prometheus", "grafana", "otel-collector", "jaeger"}
     for name, service in services.items():
-        user = stages()[service["build"]["target"]].user if "build" in service else service.get("user", "")
+        target = own_target(service)
+        user = stages()[target].user if target else service.get("user", "")
         if name not in AS_ROOT | images:
             assert user, name
             assert user.partition(":")[0] not in ("0", "root"), name
@@ -95,6 +97,23 @@ def test_every_published_port_can_be_moved(services: dict[str, Any]) -> None:
             assert moved[name]["ports"][0]["published"] == str(20_000 + number), name
 
 
+def test_each_image_is_built_by_one_service_that_is_there_whenever_it_is_used(services: dict[str, Any]) -> None:
+    """Two that build the same tag at once get in each other's way."""
+    built = [(service["image"], service["build"]["target"]) for service in services.values() if "build" in service]
+    assert len({image for image, _ in built}) == len(built)
+    assert all(image.partition(":")[0] == f"blockyard/{target}" for image, target in built)
+    for profiles in PROFILES:
+        started = resolved(profiles=profiles)["services"].values()
+        used = {service["image"] for service in started if own_target(service)}
+        assert used == {service["image"] for service in started if "build" in service}
+
+
+def test_no_registry_is_asked_for_images_of_this_project(services: dict[str, Any]) -> None:
+    """Nobody owns their names there: whoever takes one would run in the place of what is built here."""
+    for name, service in services.items():
+        assert (service.get("pull_policy") == "never") is bool(own_target(service)), name
+
+
 def test_images_are_pinned(services: dict[str, Any]) -> None:
     for name, service in services.items():
         tag = service["image"].rpartition(":")[2]
@@ -105,8 +124,8 @@ def test_images_are_pinned(services: dict[str, Any]) -> None:
 def test_every_container_has_a_health_check_or_a_reason(services: dict[str, Any]) -> None:
     text = (ROOT / "Dockerfile").read_text()
     for name, service in services.items():
-        if "build" in service:
-            stage = text.partition(f" AS {service['build']['target']}\n")[2].partition("\nFROM ")[0]
+        if target := own_target(service):
+            stage = text.partition(f" AS {target}\n")[2].partition("\nFROM ")[0]
             assert "\nHEALTHCHECK " in stage, name
         else:
             assert ("healthcheck" in service) is (name not in WITHOUT_HEALTH_CHECK), name
@@ -115,7 +134,7 @@ def test_every_container_has_a_health_check_or_a_reason(services: dict[str, Any]
 def test_who_waits_for_health_waits_for_a_health_check(services: dict[str, Any]) -> None:
     for name, service in services.items():
         for other, how in service.get("depends_on", {}).items():
-            healthy = "build" in services[other] or "healthcheck" in services[other]
+            healthy = own_target(services[other]) or "healthcheck" in services[other]
             assert how["condition"] != "service_healthy" or healthy, f"{name} waits for {other}"
 
 
@@ -173,7 +192,7 @@ def test_variables_of_services_are_settings(name: str, override: str) -> None:
     assert settings.g3.folder == Path(SLAB)
     port = getattr(settings.http, f"{name[:-2].replace('-', '_')}_port")
     assert [entry["target"] for entry in service["ports"]] == [port]
-    assert stages()[service["build"]["target"]].exposed == (port,)
+    assert stages()[own_target(service)].exposed == (port,)
     assert settings.http.host == "0.0.0.0"
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from tests.compose.smoke.compose import Compose
+from tests.compose.smoke.compose import Compose, own_target
 from tests.compose.smoke.engine import Engine
 from tests.compose.smoke.shell import SmokeError
 
@@ -46,8 +46,8 @@ class Stack:
 
     @property
     def own(self) -> list[str]:
-        """Services whose image is built from the Dockerfile."""
-        return [name for name, service in self.services.items() if "build" in service]
+        """Services whose image is made from the Dockerfile."""
+        return [name for name, service in self.services.items() if own_target(service)]
 
     def url(self, service: str, port: int) -> str:
         """Address of a published port."""

@@ -21,6 +21,7 @@ COMPOSE_FILE: Final = ROOT / "docker-compose.yml"
 PROOF_FILE: Final = ROOT / "deploy" / "compose.proof.yml"
 """Makes the stack fit for the proof run: small tiers, engines that wait to be told."""
 _PORT: Final = re.compile(r"\$\{(PORT_[A-Z0-9_]+):-")
+_OWN_IMAGE: Final = re.compile(r"blockyard/([a-z-]+):")
 _UP_SECONDS: Final = 180.0
 _MANY_PROCESSES: Final = 4_096
 
@@ -91,6 +92,12 @@ class Compose:
     def down(self) -> None:
         """Stop and remove containers, networks and volumes."""
         self.run("down", "--volumes", "--timeout", "15", seconds=120.0)
+
+
+def own_target(service: Mapping[str, Any]) -> str:
+    """Target of the Dockerfile that makes the image of a service; empty where the image is made by others."""
+    found = _OWN_IMAGE.match(service["image"])
+    return found[1] if found else ""
 
 
 def free_port_variables() -> dict[str, str]:

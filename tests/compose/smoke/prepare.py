@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.compose.smoke.base_image import base_archive
-from tests.compose.smoke.compose import Compose
+from tests.compose.smoke.compose import Compose, own_target
 from tests.compose.smoke.isolation import ROOT
 from tests.compose.smoke.package_index import package_index
 from tests.compose.smoke.plan import Plan, leave, say
@@ -47,12 +47,12 @@ def _prepare(plan: Plan) -> None:
         build_stand_in(podman, stand_in, base=_BASE, image=services[service]["image"], work=plan.path)
     options = package_index(shell, plan.path).build_options()
     context = _context(plan.path)
-    own = {service["image"]: service["build"]["target"] for service in services.values() if "build" in service}
+    own = {service["image"]: target for service in services.values() if (target := own_target(service))}
     for image, target in own.items():
         say(f"building {image} from the Dockerfile")
         podman.build(context, f"docker.io/{image}", target=target, options=options)
     shutil.rmtree(context)
-    skipped = [name for name, service in services.items() if "build" not in service and name not in made]
+    skipped = [name for name, service in services.items() if not own_target(service) and name not in made]
     facts = {
         "images": sorted([*own, *(services[name]["image"] for name in made)]),
         "skipped": {name: f"no program for {services[name]['image']} here" for name in skipped},
