@@ -19,7 +19,7 @@ from deploy.dashboards.panels import (
     stat,
     table,
 )
-from deploy.dashboards.queries import counted, now, of_processes, per_second, quantile
+from deploy.dashboards.queries import NODE, NODE_LEGEND, counted, now, of_processes, per_second, quantile
 
 _APPENDED: Final = "blockyard_events_appended_total"
 _PUBLISHED: Final = "blockyard_events_published_total"
@@ -68,11 +68,11 @@ _NUMBERS: Final = Row(
         ),
         stat(
             "Names held",
-            "Nodes whose record in NATS is theirs, and all nodes. Equal is good. Fewer: NATS is away, or another node "
-            "has the name, see the table.",
+            "Nodes whose record in NATS is theirs, and all whose block-manager answers. Equal is good. Fewer: NATS is "
+            "away, or another node has the name, see the table.",
             Unit.COUNT,
             Query(now("blockyard_lease_state", labels='state="held"'), "held"),
-            Query(f"count({now('blockyard_lease_state', 'namespace, node', how='max')})", "all"),
+            Query(f"count({now('blockyard_lease_state', NODE, how='max')})", "all"),
         ),
     ),
 )
@@ -85,20 +85,20 @@ _FLOW: Final = Row(
             "Events per second that each node gave a number. Good: about what it stores and evicts. Much more than "
             "the blocks it stores: blocks enter and leave without being used, see Time until a tier is replaced.",
             Unit.PER_SECOND,
-            Query(per_second(_APPENDED, "node"), "{{node}}"),
+            Query(per_second(_APPENDED, NODE), NODE_LEGEND),
         ),
         lines(
             "Published per node",
             "Events per second that NATS acknowledged. Good: the same as appended; a peak after a gap is the backlog "
             "going out.",
             Unit.PER_SECOND,
-            Query(per_second(_PUBLISHED, "node"), "{{node}}"),
+            Query(per_second(_PUBLISHED, NODE), NODE_LEGEND),
         ),
         lines(
             "Waiting per node",
             "Events in the outbox of each node. Good: near 0. The outbox has 64 MiB; what it drops is lost.",
             Unit.COUNT,
-            Query(now(_WAITING, "node"), "{{node}}"),
+            Query(now(_WAITING, NODE), NODE_LEGEND),
         ),
         lines(
             "Duration of a publication",
@@ -117,14 +117,14 @@ _FLOW: Final = Row(
             "Lost and failed",
             "Events lost and windows not acknowledged, per node. 0 is good.",
             Unit.PER_SECOND,
-            Query(per_second(_LOST, "node"), "{{node}} lost"),
-            Query(per_second(_FAILED, "node"), "{{node}} failed"),
+            Query(per_second(_LOST, NODE), f"{NODE_LEGEND} lost"),
+            Query(per_second(_FAILED, NODE), f"{NODE_LEGEND} failed"),
         ),
         lines(
             "Connected to NATS",
             "1 while a node has its connection. Good: always 1. A node without it serves its local tiers as before.",
             Unit.COUNT,
-            Query(now("blockyard_dependency_up", "node", 'name="nats"', how="min"), "{{node}}"),
+            Query(now("blockyard_dependency_up", NODE, 'name="nats"', how="min"), NODE_LEGEND),
             maximum=1,
         ),
     ),
@@ -135,9 +135,11 @@ _NODES: Final = Row(
     (
         table(
             "Nodes",
-            "One line per node. Good: held, up, nothing waiting or lost. taken: another state folder has a live "
-            "record under this name. away: NATS is. fenced: a later life of this node has begun.",
+            "One line per node; events are counted since its last start. Good: held, up, nothing waiting or lost. "
+            "taken: another state folder has a live record under this name. away: NATS is. fenced: a later life of "
+            "this node has begun.",
             (
+                Column("Namespace", "namespace"),
                 Column("Node", "node"),
                 Column("Name", "state"),
                 Column("NATS", 1, texts=UP_OR_DOWN),
@@ -147,13 +149,13 @@ _NODES: Final = Row(
                 Column("Lost", 5),
                 Column("Last start", 6, Unit.AGO),
             ),
-            Query(f"{now('blockyard_lease_state', 'node, state', how='max')} == 1"),
-            Query(now("blockyard_dependency_up", "node", 'name="nats"', how="min")),
-            Query(now(_APPENDED, "node")),
-            Query(now(_PUBLISHED, "node")),
-            Query(now(_WAITING, "node")),
-            Query(now(_LOST, "node")),
-            Query(f"1000 * {of_processes('process_start_time_seconds', 'node', how='max')}"),
+            Query(f"{now('blockyard_lease_state', f'{NODE}, state', how='max')} == 1"),
+            Query(now("blockyard_dependency_up", NODE, 'name="nats"', how="min")),
+            Query(now(_APPENDED, NODE)),
+            Query(now(_PUBLISHED, NODE)),
+            Query(now(_WAITING, NODE)),
+            Query(now(_LOST, NODE)),
+            Query(f"1000 * {of_processes('process_start_time_seconds', NODE, how='max')}"),
         ),
     ),
 )

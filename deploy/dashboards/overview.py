@@ -8,12 +8,14 @@ from typing import Final
 from deploy.dashboards.panels import NONE_IS_GOOD, Board, Column, Query, Row, Unit, lines, stat, table
 from deploy.dashboards.queries import (
     EMPTY_ROWS,
+    NODE,
     counted,
     nonzero,
     now,
     of_processes,
     per_second,
     quantile,
+    readiness,
     series,
     share,
     shares,
@@ -60,11 +62,11 @@ _WORTH: Final = Row(
         ),
         stat(
             "Nodes ready",
-            "Nodes all of whose services are ready, and all nodes. Equal is good. Otherwise the table below names the "
-            "node, and its /readyz says what is missing and what still works.",
+            "Nodes all of whose services are ready, and all nodes that Prometheus knows. Equal is good. Otherwise the "
+            "table below names the node, and its /readyz says what is missing and what still works.",
             Unit.COUNT,
-            Query(f"sum({now('blockyard_ready', 'namespace, node', how='min')})", "ready"),
-            Query(f"count({now('blockyard_ready', 'namespace, node', how='min')})", "all"),
+            Query(f"sum({readiness(NODE, how='min')})", "ready"),
+            Query(f"count({readiness(NODE, how='min')})", "all"),
         ),
         stat(
             "Engines",
@@ -123,8 +125,8 @@ _SOURCES: Final = Row(
 
 
 def _filled(tier: str) -> str:
-    held = now("blockyard_blocks", "node", f'tier="{tier}", {EMPTY_ROWS}')
-    return share(held, now("blockyard_capacity_blocks", "node", f'tier="{tier}"'))
+    held = now("blockyard_blocks", NODE, f'tier="{tier}", {EMPTY_ROWS}')
+    return share(held, now("blockyard_capacity_blocks", NODE, f'tier="{tier}"'))
 
 
 _HEALTH: Final = Row(
@@ -149,6 +151,7 @@ _HEALTH: Final = Row(
             "One line per node. Good: three services ready, and your engines connected. A full G2 or G3 is normal: "
             "blocks stay until others need the room. A last start of a moment ago that nobody ordered: see its log.",
             (
+                Column("Namespace", "namespace"),
                 Column("Node", "node"),
                 Column("Services ready", 0),
                 Column("Engines", 1),
@@ -158,13 +161,13 @@ _HEALTH: Final = Row(
                 Column("G3 filled", 5, Unit.SHARE),
                 Column("Last start", 6, Unit.AGO),
             ),
-            Query(now("blockyard_ready", "node")),
-            Query(now("blockyard_sessions", "node")),
-            Query(share(per_second(_LOOKED_UP, "node", _HIT), per_second(_LOOKED_UP, "node"))),
-            Query(per_second(_LOADED, "node", _OK)),
+            Query(readiness(NODE, how="sum")),
+            Query(now("blockyard_sessions", NODE)),
+            Query(share(per_second(_LOOKED_UP, NODE, _HIT), per_second(_LOOKED_UP, NODE))),
+            Query(per_second(_LOADED, NODE, _OK)),
             Query(_filled("g2")),
             Query(_filled("g3")),
-            Query(f"1000 * {of_processes('process_start_time_seconds', 'node', how='max')}"),
+            Query(f"1000 * {of_processes('process_start_time_seconds', NODE, how='max')}"),
         ),
     ),
 )

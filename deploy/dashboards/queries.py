@@ -7,9 +7,15 @@ from typing import Final
 
 SELECTED: Final = 'namespace=~"$namespace", node=~"$node"'
 _WINDOW: Final = "$__rate_interval"
-_SERVICE_OF: Final = "* on (job, instance) group_left (service) blockyard_build_info"
+NODE: Final = "namespace, node"
+"""What names a node: two namespaces may have nodes of one name."""
+NODE_LEGEND: Final = "{{namespace}} {{node}}"
+"""Without a namespace the node alone: who shows it leaves out the blank."""
+_TARGET: Final = f"{NODE}, job, instance"
+"""What names a process; a scrape configuration may give targets of two namespaces one name."""
+_SERVICE_OF: Final = f"* on ({_TARGET}) group_left (service) blockyard_build_info"
 """Also tells our processes from all others that have metrics of the same name."""
-_SIZE_OF: Final = "* on (job, instance) group_left ()"
+_SIZE_OF: Final = f"* on ({_TARGET}) group_left ()"
 EMPTY_ROWS: Final = 'state!~"free|await_free|abandoned"'
 """Rows of a table that hold a block, or are about to."""
 
@@ -22,6 +28,12 @@ def series(metric: str, labels: str = "") -> str:
 def now(metric: str, by: str = "", labels: str = "", *, how: str = "sum") -> str:
     """A gauge over all services, or by labels."""
     return f"{_grouped(how, by)}({series(metric, labels)})"
+
+
+def readiness(by: str, *, how: str) -> str:
+    """Whether processes are ready, by labels; one that does not answer is not."""
+    up = series("up", 'job=~".*blockyard.*"')
+    return f"{_grouped(how, by)}({series('blockyard_ready')} or on ({_TARGET}) {up})"
 
 
 def per_second(metric: str, by: str = "", labels: str = "") -> str:

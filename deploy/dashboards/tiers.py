@@ -21,6 +21,8 @@ from deploy.dashboards.panels import (
 )
 from deploy.dashboards.queries import (
     EMPTY_ROWS,
+    NODE,
+    NODE_LEGEND,
     nonzero,
     now,
     of_processes,
@@ -46,10 +48,10 @@ _HELD: Final = Row(
             queries=(
                 Query(
                     share(
-                        now("blockyard_blocks", "node, tier", f"{_LOCAL}, {EMPTY_ROWS}"),
-                        now("blockyard_capacity_blocks", "node, tier", _LOCAL),
+                        now("blockyard_blocks", f"{NODE}, tier", f"{_LOCAL}, {EMPTY_ROWS}"),
+                        now("blockyard_capacity_blocks", f"{NODE}, tier", _LOCAL),
                     ),
-                    "{{node}} {{tier}}",
+                    f"{NODE_LEGEND} {{{{tier}}}}",
                 ),
             ),
             width=_THIRD,
@@ -74,10 +76,10 @@ _HELD: Final = Row(
             Unit.SECONDS,
             Query(
                 share(
-                    now("blockyard_capacity_blocks", "node, tier", _LOCAL),
-                    per_second("blockyard_evicted_blocks_total", "node, tier", _LOCAL),
+                    now("blockyard_capacity_blocks", f"{NODE}, tier", _LOCAL),
+                    per_second("blockyard_evicted_blocks_total", f"{NODE}, tier", _LOCAL),
                 ),
-                "{{node}} {{tier}}",
+                f"{NODE_LEGEND} {{{{tier}}}}",
             ),
             width=_THIRD,
         ),
@@ -148,8 +150,13 @@ _TRANSFERS: Final = Row(
             "Movers between G2 and G3",
             "Good: nixl, by probed or setting. fallback: NIXL did not work there, and the plain mover takes more CPU "
             "per byte; the offload-worker's log says why in the line mover ready.",
-            (Column("Node", "node"), Column("Mover", "mover"), Column("Chosen by", "reason")),
-            Query(now("blockyard_mover_info", "node, mover, reason", how="max")),
+            (
+                Column("Namespace", "namespace"),
+                Column("Node", "node"),
+                Column("Mover", "mover"),
+                Column("Chosen by", "reason"),
+            ),
+            Query(now("blockyard_mover_info", f"{NODE}, mover, reason", how="max")),
             width=_THIRD,
             height=8,
         ),
@@ -269,10 +276,10 @@ _SERVERS: Final = Row(
             Unit.SHARE,
             Query(
                 share(
-                    per_second("blockyard_index_lookup_blocks_total", "node", 'outcome="hit"'),
-                    per_second("blockyard_index_lookup_blocks_total", "node"),
+                    per_second("blockyard_index_lookup_blocks_total", NODE, 'outcome="hit"'),
+                    per_second("blockyard_index_lookup_blocks_total", NODE),
                 ),
-                "{{node}}",
+                NODE_LEGEND,
             ),
             width=_QUARTER,
             maximum=1,
@@ -282,7 +289,7 @@ _SERVERS: Final = Row(
             "Writes that redis did not take yet; 0 is good. Meanwhile other nodes do not find these blocks. When it "
             "stays: see redis, and the runbook of BlockyardIndexWritesLost.",
             Unit.COUNT,
-            Query(now("blockyard_index_writes_waiting", "node"), "{{node}}"),
+            Query(now("blockyard_index_writes_waiting", NODE), NODE_LEGEND),
             width=_QUARTER,
         ),
     ),
@@ -298,9 +305,9 @@ _PROCESSES: Final = Row(
             Unit.SECONDS,
             Query(
                 "histogram_quantile(0.99, "
-                + of_processes("blockyard_event_loop_lag_seconds_bucket", "le, node, service", rate=True)
+                + of_processes("blockyard_event_loop_lag_seconds_bucket", f"le, {NODE}, service", rate=True)
                 + ")",
-                "{{node}} {{service}}",
+                f"{NODE_LEGEND} {{{{service}}}}",
             ),
             width=_THIRD,
         ),
@@ -308,7 +315,10 @@ _PROCESSES: Final = Row(
             "CPU",
             "Cores that each service uses. Good: below its limit. At its limit: give it more, or expect lag.",
             Unit.CORES,
-            Query(of_processes("process_cpu_seconds_total", "node, service", rate=True), "{{node}} {{service}}"),
+            Query(
+                of_processes("process_cpu_seconds_total", f"{NODE}, service", rate=True),
+                f"{NODE_LEGEND} {{{{service}}}}",
+            ),
             width=_THIRD,
         ),
         lines(
@@ -316,7 +326,7 @@ _PROCESSES: Final = Row(
             "Resident memory of each service; that of an offload-worker and a remote-tier includes the pages of G2 it "
             "has touched. Good: levels off below the limit of its container.",
             Unit.BYTES,
-            Query(of_processes("process_resident_memory_bytes", "node, service"), "{{node}} {{service}}"),
+            Query(of_processes("process_resident_memory_bytes", f"{NODE}, service"), f"{NODE_LEGEND} {{{{service}}}}"),
             width=_THIRD,
         ),
     ),

@@ -48,9 +48,14 @@ def matchers_of(expr: str) -> Iterator[Matcher]:
             rest = rest[found.end() :]
 
 
+def groupings(expr: str) -> list[set[str]]:
+    """Labels of every ``by``, ``on`` and ``group_left``."""
+    return [{label.strip() for label in group.split(",") if label.strip()} for group in _GROUPING.findall(expr)]
+
+
 def grouped_by(expr: str) -> set[str]:
-    """Labels in ``by``, ``on`` and ``group_left``."""
-    return {label.strip() for group in _GROUPING.findall(expr) for label in group.split(",") if label.strip()}
+    """Labels in any ``by``, ``on`` and ``group_left``."""
+    return {label for group in groupings(expr) for label in group}
 
 
 def mistakes(expr: str) -> list[str]:
