@@ -82,7 +82,7 @@ class Metrics:
     def __init__(self, service: str) -> None:
         """Register all metrics; ``service`` and the version installed show in ``blockyard_build_info``."""
         # A third of all series, for a fact that Prometheus knows from the samples themselves.
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._gauge("build_info", "Service and version of this process.", "service", "version").labels(
