@@ -94,12 +94,14 @@ ENV BLOCKYARD_HTTP__HOST=0.0.0.0 \
     BLOCKYARD_G3__FOLDER=/var/lib/blockyard-g3
 
 # --- images --------------------------------------------------------------------------------------------------------
+# Health checks: each starts a Python for a moment, and a start that preallocates the slab or fills a large arena with
+# pages may take minutes. The check of a container that starts well ends that time at once.
 FROM service AS block-manager
 LABEL org.opencontainers.image.title="blockyard block-manager" \
       org.opencontainers.image.description="Metadata, policy, jobs, events and REST API of a node"
 COPY --from=service-environment /opt/blockyard /opt/blockyard
 EXPOSE 8801
-HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=3 \
+HEALTHCHECK --interval=10s --timeout=5s --start-period=5m --retries=3 \
   CMD ["blockyard-health", "ready", "--service", "block-manager"]
 ENTRYPOINT ["blockyard-block-manager"]
 
@@ -108,7 +110,7 @@ LABEL org.opencontainers.image.title="blockyard offload-worker" \
       org.opencontainers.image.description="Owner of the bytes in host memory (G2) and on local disk (G3) of a node"
 COPY --from=offload-environment /opt/blockyard /opt/blockyard
 EXPOSE 8802
-HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=3 \
+HEALTHCHECK --interval=10s --timeout=5s --start-period=5m --retries=3 \
   CMD ["blockyard-health", "ready", "--service", "offload-worker"]
 ENTRYPOINT ["blockyard-offload-worker"]
 
@@ -117,7 +119,7 @@ LABEL org.opencontainers.image.title="blockyard remote-tier" \
       org.opencontainers.image.description="Object store (G4) and prefix index of a node"
 COPY --from=service-environment /opt/blockyard /opt/blockyard
 EXPOSE 8803
-HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=3 \
+HEALTHCHECK --interval=10s --timeout=5s --start-period=5m --retries=3 \
   CMD ["blockyard-health", "ready", "--service", "remote-tier"]
 ENTRYPOINT ["blockyard-remote-tier"]
 
@@ -127,6 +129,6 @@ LABEL org.opencontainers.image.title="blockyard demo engine" \
 COPY --from=engine-environment /opt/blockyard /opt/blockyard
 EXPOSE 8900
 # With --listen its port opens when it is connected to its node.
-HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=3 \
+HEALTHCHECK --interval=10s --timeout=5s --start-period=5m --retries=3 \
   CMD ["python", "-c", "import socket; socket.create_connection(('127.0.0.1', 8900), 2).close()"]
 ENTRYPOINT ["python", "-m", "blockyard.connectors.mock"]

@@ -1,5 +1,6 @@
 """What must hold for every container of the stack, looked up in what compose makes of the files."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -129,6 +130,20 @@ def test_every_container_has_a_health_check_or_a_reason(services: dict[str, Any]
             assert "\nHEALTHCHECK " in stage, name
         else:
             assert ("healthcheck" in service) is (name not in WITHOUT_HEALTH_CHECK), name
+
+
+def test_health_checks_cost_little_and_leave_a_slow_start_its_time(services: dict[str, Any]) -> None:
+    """Every look starts a process in the container: ten of them every two seconds are a busy core."""
+    seen = {name: service["healthcheck"] for name, service in services.items() if "healthcheck" in service}
+    assert len(seen) > 5
+    for name, check in seen.items():
+        expected = {"interval": "10s", "timeout": "5s", "start_period": "2m0s", "retries": 3, "test": check["test"]}
+        assert check == expected, name
+        words = " ".join(check["test"])
+        assert words.count("wget") == words.count("wget -Y off "), f"{name} asks a proxy for 127.0.0.1"
+    own = re.findall(r"^HEALTHCHECK (.*) \\\n", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert own == ["--interval=10s --timeout=5s --start-period=5m --retries=3"] * len(own)
+    assert len(own) == len({own_target(service) for service in services.values()} - {""})
 
 
 def test_who_waits_for_health_waits_for_a_health_check(services: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ _BUILD_SECONDS: Final = 300.0
 _SOCKET_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.3
 _CHECK_SECONDS: Final = 20.0
+_START_INTERVAL_SECONDS: Final = 2.0
 _NANOSECONDS: Final = 1_000_000_000
 
 
@@ -131,17 +132,24 @@ class Podman:
             return connection.connect_ex(str(self.socket)) == 0
 
     def _check_health(self, stop: threading.Event) -> None:
-        """Run each check when it is due, until told to stop. One after the other: two cores have enough to do."""
+        """Run each check when it is due, until told to stop. One after the other: two cores have enough to do.
+
+        As docker does it: at the interval of the check once it has held, and more often before that.
+        """
         intervals: dict[str, float] = {}
         due: dict[str, float] = {}
+        started: set[str] = set()
         while not stop.wait(_LOOK_SECONDS):
             try:
                 for container in self.containers():
                     if container not in intervals:
                         intervals[container] = self._interval(container)
                     if intervals[container] and time.monotonic() >= due.get(container, 0.0) and not stop.is_set():
-                        self.attempt("healthcheck", "run", container, seconds=_CHECK_SECONDS)
-                        due[container] = time.monotonic() + intervals[container]
+                        done = self.attempt("healthcheck", "run", container, seconds=_CHECK_SECONDS)
+                        if done.status == 0:
+                            started.add(container)
+                        wait = intervals[container] if container in started else _START_INTERVAL_SECONDS
+                        due[container] = time.monotonic() + wait
             except SmokeError:
                 # A container that goes away meanwhile, or a check that hangs: the next look finds out.
                 continue
