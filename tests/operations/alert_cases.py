@@ -97,7 +97,8 @@ CASES: Final = (
         "BlockyardStoresDropped",
         59,
         (
-            (_of("blockyard_dropped_total", 'reason="g3_queue_full"'), "0+200x60"),
+            (_of("blockyard_dropped_total", 'reason="g3_queue_full"'), "0+60x60"),
+            (_of("blockyard_dropped_total", 'reason="gone_from_g2"'), "0+60x60"),
             (_of("blockyard_moved_blocks_total", 'edge="g1_g2"', _WORKER), "0+1000x60"),
         ),
         (
