@@ -45,6 +45,9 @@ from blockyard_block_manager.node_core import NodeCore
 ATTACH_SECONDS: Final = 30.0
 """A worker lets running jobs of an earlier life end for a moment before it answers."""
 CALL_SECONDS: Final = 5.0
+PAGE_SECONDS: Final = 120.0
+"""A page of the inventory is a moment's work for the worker; on a machine that gives it none it may take long, and
+giving it up would lose all pages before it. Each page has this time anew."""
 UNMAP_SECONDS: Final = 60.0
 """A mapping is given up only when its last job has ended."""
 _COMPARED: Final = object()
@@ -140,10 +143,14 @@ class WorkerLink:
         self._rpc = rpc
         self._results.clear()
         self._actions.clear()
+        reason = "the channel has ended"
         try:
             await self._attach(rpc)
             backoff.reset()
             await self._work(rpc)
+        except BlockyardError as error:
+            reason = str(error)
+            raise
         finally:
             rpc.close()
             self._rpc = None
@@ -154,7 +161,7 @@ class WorkerLink:
                 self._attached = False
                 with deciding():
                     self._core.worker_gone(self.role)
-                _log.info("worker gone", worker=self.role.label)
+                _log.info("worker gone", worker=self.role.label, reason=reason)
 
     async def _attach(self, rpc: Rpc) -> None:
         profile = self._core.profile
@@ -218,8 +225,7 @@ class WorkerLink:
         pages = InventoryPages()
         cursor = 0
         while True:
-            request = channel.Inventory(tier=tier, cursor=cursor)
-            page = _expect(await rpc.call(request, timeout_seconds=CALL_SECONDS), channel.InventoryPage)
+            page = await self._page(rpc, channel.Inventory(tier=tier, cursor=cursor))
             pages.add(page.records)
             if page.end:
                 return pages
@@ -230,6 +236,13 @@ class WorkerLink:
                 # It decides about few slots, and nobody should wait for it.
                 self._take_results(rpc)
                 self._send_due(rpc)
+
+    async def _page(self, rpc: Rpc, request: channel.Inventory) -> channel.InventoryPage:
+        table = self._core.desk.table
+        table.asked(self.role)
+        reply = await rpc.call(request, timeout_seconds=PAGE_SECONDS)
+        table.heard(self.role)
+        return _expect(reply, channel.InventoryPage)
 
     # --- jobs and results ---------------------------------------------------------------------------------------------
     def _pushed(self, push: channel.Push) -> None:

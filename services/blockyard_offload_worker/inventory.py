@@ -4,8 +4,9 @@ READY slots are listed as blocks. Slots without a block are listed too once they
 needs a generation above the one in their header; a damaged header is listed as BAD for the same reason. Slots that a
 running job writes are left out: they are neither the old block nor the new one yet.
 
-Invariants: a page never repeats a slot; cursors rise; the last page says so. Threading: runs on the copy thread, a
-few slots per step, so that a listing does not hold up loads.
+Invariants: a page never repeats a slot; cursors rise; the last page says so. A page is a moment's work whatever the
+slots hold: what bounds it is the number of slots that were looked at, not only of those that were found worth listing.
+Threading: runs on the copy thread, a few slots per step, so that a listing does not hold up loads.
 """
 
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from blockyard.tiers.checksum import CHECKSUM_BYTES
 from blockyard.tiers.header import NO_FILE, HeaderReading, HeaderState, SlotHeader, inventory_record, pack_header
 from blockyard_offload_worker.copy_thread import Work
 
+PAGE_SLOTS: Final = 8_192
+"""Slots that are looked at for one page: an empty tier has millions and would else be one endless page."""
 _SLOTS_PER_STEP: Final = 256
 _NO_IDENTITY: Final = IdentityDigest(bytes(DIGEST_BYTES))
 _NO_DIGEST: Final = ChainDigest(bytes(DIGEST_BYTES))
@@ -50,11 +53,12 @@ class SlotListing:
 
 
 def list_slots(table: SlotTable, cursor: int, max_records: int, busy: frozenset[int]) -> Work[SlotListing]:
-    """List at most ``max_records`` slots from ``cursor`` on."""
+    """List at most ``max_records`` of the next ``PAGE_SLOTS`` slots from ``cursor`` on."""
     records: list[bytes] = []
     slot = cursor
-    while slot < table.slots and len(records) < max_records:
-        for _ in range(min(_SLOTS_PER_STEP, table.slots - slot)):
+    stop = min(table.slots, cursor + PAGE_SLOTS)
+    while slot < stop and len(records) < max_records:
+        for _ in range(min(_SLOTS_PER_STEP, stop - slot)):
             if len(records) == max_records:
                 break
             record = None if slot in busy else _record(slot, table.read(slot))

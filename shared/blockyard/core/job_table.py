@@ -143,7 +143,13 @@ class JobTable:
         job.sends += 1
         job.verb = JobVerb.RESEND
         job.due_at = self._clock.monotonic() + self._limits.resend_seconds
-        self._asked(job.role, self._clock.monotonic())
+        self.asked(job.role)
+
+    def asked(self, role: WorkerRole) -> None:
+        """A message that wants an answer was sent to the worker."""
+        worker = self._workers.get(role)
+        if worker is not None and worker.asked_at is None:
+            worker.asked_at = self._clock.monotonic()
 
     def heard(self, role: WorkerRole) -> None:
         """The worker said something, whatever it was."""
@@ -272,16 +278,11 @@ class JobTable:
                 self._start_cancel(job, now)
             if job.due_at is not None and job.due_at <= now:
                 actions.append(JobAction(job.verb, seq, job.role))
-                self._asked(job.role, now)
+                self.asked(job.role)
                 job.due_at = now + self._limits.resend_seconds
         return actions
 
     # --- inside -------------------------------------------------------------------------------------------------
-    def _asked(self, role: WorkerRole, now: float) -> None:
-        worker = self._workers.get(role)
-        if worker is not None and worker.asked_at is None:
-            worker.asked_at = now
-
     def _gave_up(self, job: _Job, now: float) -> bool:
         return (
             job.state is JobState.SENT

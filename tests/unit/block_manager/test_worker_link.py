@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ from blockyard.wire.worker_channel import (
 from blockyard_block_manager.arena_keeper import ArenaKeeper
 from blockyard_block_manager.recovery import WorkerPhase
 from blockyard_block_manager.section_waiters import SectionWaiters
-from blockyard_block_manager.worker_link import WorkerLink
+from blockyard_block_manager.worker_link import PAGE_SECONDS, WorkerLink
 
 WAIT_SECONDS = 5.0
 
@@ -45,6 +46,10 @@ class Executor:
     jobs: list[Job] = field(default_factory=list)
     pages: int = 0
     gate: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a page is asked for."""
+    slow_pages: asyncio.Semaphore | None = None
+    """Where pages wait, if anywhere."""
     arena_fd: int = field(default_factory=lambda: os.memfd_create("arena", os.MFD_CLOEXEC))
 
     async def attach(self, attach: Attach, arena_fd: int | None) -> AttachAnswer:
@@ -62,6 +67,9 @@ class Executor:
 
     async def inventory(self, tier: Tier, cursor: int, max_records: int, busy: frozenset[int]) -> InventoryPage:
         self.pages += 1
+        self.asked.set()
+        if self.slow_pages is not None:
+            await self.slow_pages.acquire()
         return InventoryPage(worker_epoch=1, tier=tier, records=b"", cursor=cursor + 8, end=cursor >= 8)
 
     async def map_engine(self, request: MapEngine, kv_fd: int, guard_fd: int) -> None:
@@ -88,6 +96,31 @@ def open_arenas() -> int:
     """Descriptors of arenas in this process."""
     targets = [os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
     return sum("memfd:arena" in target for target in targets)
+
+
+@dataclass
+class LoopTime:
+    """Time of the event loop, which a test can advance: what is due by then is due at once."""
+
+    loop: asyncio.AbstractEventLoop
+    ahead_seconds: float = 0.0
+
+    def time(self) -> float:
+        return time.monotonic() + self.ahead_seconds
+
+    async def advance(self, seconds: float) -> None:
+        """Go on ``seconds`` later, when everything that is due by then has happened."""
+        self.ahead_seconds += seconds
+        passed = self.loop.create_future()
+        self.loop.call_later(0, passed.set_result, None)
+        await passed
+
+
+@pytest.fixture
+async def loop_time(monkeypatch: pytest.MonkeyPatch) -> LoopTime:
+    loop_time = LoopTime(asyncio.get_running_loop())
+    monkeypatch.setattr(loop_time.loop, "time", loop_time.time)
+    return loop_time
 
 
 @dataclass
@@ -134,6 +167,38 @@ async def test_a_worker_is_attached_and_listed_page_by_page(setting: Setting) ->
         assert executor.attaches[0].arena is None
         assert executor.pages == 4
         assert setting.link.attached
+    os.close(executor.arena_fd)
+
+
+async def test_pages_that_come_slowly_are_waited_for_and_none_is_asked_for_twice(
+    setting: Setting, loop_time: LoopTime
+) -> None:
+    """A listing that is given up begins anew: on a machine that is slow enough it would never end."""
+    executor = Executor(slow_pages=asyncio.Semaphore(0))
+    assert executor.slow_pages is not None
+    async with served(setting.socket, executor, 5):
+        for _ in range(4):
+            await asyncio.wait_for(executor.asked.wait(), WAIT_SECONDS)
+            executor.asked.clear()
+            assert setting.link.answering
+            await loop_time.advance(100)
+            setting.world.clock.advance(1)
+            assert not setting.link.answering, "it is told that the worker does not answer"
+            executor.slow_pages.release()
+        await setting.until_ready()
+        assert (executor.pages, len(executor.attaches)) == (4, 1)
+        assert setting.link.answering
+    os.close(executor.arena_fd)
+
+
+async def test_a_worker_that_never_answers_for_a_page_is_attached_again(setting: Setting, loop_time: LoopTime) -> None:
+    executor = Executor(slow_pages=asyncio.Semaphore(0))
+    async with served(setting.socket, executor, 5):
+        await asyncio.wait_for(executor.asked.wait(), WAIT_SECONDS)
+        executor.slow_pages = None
+        await loop_time.advance(PAGE_SECONDS)
+        await setting.until_ready()
+        assert len(executor.attaches) == 2
     os.close(executor.arena_fd)
 
 

@@ -329,6 +329,14 @@ def test_polls_and_cancels_without_an_answer_make_a_worker_silent_too(table: Job
     assert silent(table)
 
 
+def test_a_question_that_is_no_job_counts_too(table: JobTable, clock: FakeClock) -> None:
+    table.asked(OW)
+    clock.advance(1)
+    assert silent(table)
+    table.heard(OW)
+    assert not silent(table)
+
+
 def test_a_worker_that_is_away_is_not_silent_and_comes_back_heard(table: JobTable, clock: FakeClock) -> None:
     table.sent(plan(table))
     clock.advance(2)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -11,13 +12,14 @@ from blockyard.tiers.arena import PAGE_BYTES, Arena
 from blockyard.tiers.header import (
     HEADER_BYTES,
     INVENTORY_BYTES,
+    HeaderReading,
     HeaderState,
     HeaderVerdict,
     InventoryRecord,
     SlotHeader,
     parse_inventory,
 )
-from blockyard_offload_worker.inventory import SlotListing, list_slots
+from blockyard_offload_worker.inventory import PAGE_SLOTS, SlotListing, SlotTable, list_slots
 from blockyard_offload_worker.job_items import free_items
 from blockyard_offload_worker.releases import free_in_arena
 
@@ -50,7 +52,19 @@ def put(arena: Arena, slot: int, generation: int = 1) -> None:
     )
 
 
-def listed(arena: Arena, cursor: int = 0, limit: int = 1_000, busy: frozenset[int] = NOTHING) -> SlotListing:
+@dataclass
+class EmptySlots:
+    """A table in which nothing was ever written; remembers which slots were looked at."""
+
+    slots: int
+    seen: list[int] = field(default_factory=list)
+
+    def read(self, slot: int) -> HeaderReading:
+        self.seen.append(slot)
+        return HeaderReading(HeaderVerdict.EMPTY, Generation(0), bytes(HEADER_BYTES))
+
+
+def listed(arena: SlotTable, cursor: int = 0, limit: int = 1_000, busy: frozenset[int] = NOTHING) -> SlotListing:
     work = list_slots(arena, cursor, limit, busy)
     while True:
         try:
@@ -96,6 +110,21 @@ def test_pages_follow_each_other_without_gap_or_repetition(arena: Arena) -> None
         seen += [record.block for record in records(page)]
         cursor, end = page.cursor, page.end
     assert seen == list(range(0, 600, 2))
+
+
+def test_a_page_of_empty_slots_is_a_moments_work_too() -> None:
+    """However many there are: the block-manager waits for a page only so long."""
+    table = EmptySlots(2 * PAGE_SLOTS + 7)
+    cursors: list[int] = []
+    cursor, end = 0, False
+    while not end:
+        looked_at = len(table.seen)
+        page = listed(table, cursor)
+        assert (page.records, len(table.seen) - looked_at) == (b"", page.cursor - cursor)
+        cursor, end = page.cursor, page.end
+        cursors.append(cursor)
+    assert cursors == [PAGE_SLOTS, 2 * PAGE_SLOTS, table.slots]
+    assert table.seen == list(range(table.slots))
 
 
 def test_slots_of_running_jobs_are_left_out(arena: Arena) -> None:
