@@ -74,7 +74,9 @@ async def test_rows_of_a_table_are_joined_by_the_labels_that_all_queries_have() 
     assert [row["Node"] for row in frame.rows] == ["a", "b"]
     assert "Name" not in frame.rows[0]
     assert frame.rows[1]["Name"] == "held"
-    assert list(frame.rows[1]) == ["Node", "Name", "NATS", "Appended", "Published", "Waiting", "Lost", "Last start"]
+    titles = ["Node", "Name", "NATS", "Appended", "Published", "Waiting", "Lost", "Last start"]
+    assert list(frame.rows[1]) == titles
+    assert frame.titles(panel) == titles, "nobody has a namespace here"
 
 
 async def test_lines_are_named_by_their_legend() -> None:

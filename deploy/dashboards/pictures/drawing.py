@@ -355,7 +355,7 @@ def _bars(canvas: Canvas, panel: ReadPanel, lines: Sequence[Line], box: Box) -> 
 
 
 def _rows(canvas: Canvas, panel: ReadPanel, frame: Frame, box: Box, window: Window) -> None:
-    titles = list(panel.columns.values())
+    titles = frame.titles(panel)
     width, pitch = box.width / len(titles), 28
     for column, title in enumerate(titles):
         canvas.text(box.left + column * width + 4, box.top + pitch / 2, title, size=12, weight="bold", color=_FAINT)

@@ -88,6 +88,10 @@ class Frame:
         """Whether there is nothing to show."""
         return not self.lines and not self.rows
 
+    def titles(self, panel: ReadPanel) -> list[str]:
+        """Columns of a table: those for which some row has something, such as no namespace where there is none."""
+        return [title for title in panel.columns.values() if any(title in row for row in self.rows)]
+
 
 async def evaluate(panel: ReadPanel, port: QueryPort, window: Window) -> Frame:
     """Ask the queries of a panel."""
