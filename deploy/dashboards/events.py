@@ -53,7 +53,7 @@ _NUMBERS: Final = Row(
         stat(
             "Lost",
             "Events in the time shown that left a full outbox before they were published. 0 is good. Consumers see "
-            "the hole and ask for the state again; see the runbook of BlockyardEventsLost.",
+            "the hole: what they know of the node is incomplete; see the runbook of BlockyardEventsLost.",
             Unit.COUNT,
             Query(counted(_LOST), "events"),
             steps=NONE_IS_GOOD,
