@@ -115,14 +115,14 @@ class Rendered:
         return str(text)
 
 
-def render(*layers: Values, namespace: str = NAMESPACE) -> Rendered:
+def render(*layers: Values, name: str = RELEASE, namespace: str = NAMESPACE) -> Rendered:
     """Render the chart with these values, later layers over earlier ones."""
-    return _rendered(json.dumps(merged(*layers), sort_keys=True), namespace)
+    return _rendered(json.dumps(merged(*layers), sort_keys=True), name, namespace)
 
 
 def notes(*layers: Values) -> str:
     """What Helm says after an install."""
-    return str(_files(json.dumps(merged(*layers), sort_keys=True), NAMESPACE)["blockyard/templates/NOTES.txt"])
+    return str(_files(json.dumps(merged(*layers), sort_keys=True), RELEASE, NAMESPACE)["blockyard/templates/NOTES.txt"])
 
 
 def merged(*layers: Values) -> Values:
@@ -136,20 +136,20 @@ def merged(*layers: Values) -> Values:
 
 
 @cache
-def _rendered(values: str, namespace: str) -> Rendered:
+def _rendered(values: str, name: str, namespace: str) -> Rendered:
     objects = [
         item
-        for file, text in _files(values, namespace).items()
+        for file, text in _files(values, name, namespace).items()
         if file.endswith(".yaml")
-        for item in yaml.safe_load_all(text)
+        for item in yaml.load_all(text, yaml.CSafeLoader)
         if item is not None
     ]
     return Rendered(objects)
 
 
 @cache
-def _files(values: str, namespace: str) -> dict[str, str]:
-    files: dict[str, str] = _chart().render(json.loads(values), name=RELEASE, namespace=namespace)
+def _files(values: str, name: str, namespace: str) -> dict[str, str]:
+    files: dict[str, str] = _chart().render(json.loads(values), name=name, namespace=namespace)
     return files
 
 

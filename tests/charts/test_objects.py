@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 import yaml
 from tests.architecture.doc_tables import ROOT
-from tests.charts.chart_cases import BUNDLED, CASES, EXTERNAL, MONITORED, STANDALONE
+from tests.charts.chart_cases import BUNDLED, CASES, CLAIM, EXTERNAL, KEPT, MONITORED, SIDECAR, STANDALONE
 from tests.charts.chart_kit import (
     CHART,
     NAMESPACE,
@@ -42,6 +42,47 @@ def test_every_object_fits_the_schema_of_kubernetes(rendered: Rendered, version:
     for item in rendered.objects:
         if item["apiVersion"] != MONITORING:
             assert _valid(json.dumps(item, sort_keys=True), version)
+
+
+@pytest.mark.parametrize("word", ["true", "123"])
+def test_names_that_yaml_would_take_for_something_else_stay_text(word: str) -> None:
+    secret = {"name": word, "key": word}
+    odd: Values = {
+        "serviceAccount": {"name": word},
+        "nats": {"external": {"existingSecret": secret}},
+        "redis": {"bundled": {"enabled": True, "existingSecret": {"name": word, "passwordKey": word}}},
+        "s3": {"bundled": {"enabled": True}, "existingSecret": {"name": word, "accessKeyKey": word}},
+        "node": {"priorityClassName": word, "sidecar": {"g3": {"storageClassName": word}}},
+        **({} if word[0].isdigit() else {"fullnameOverride": word}),
+    }
+    odd = merged(odd, {"redis": KEPT["redis"]}, {"s3": {"bundled": {"persistence": {"storageClassName": word}}}})
+    for kind in ({}, SIDECAR, merged(SIDECAR, CLAIM)):
+        name = f"release-{word}" if word[0].isdigit() else word
+        rendered = render(MONITORED, STANDALONE, kind, odd, name=name, namespace=word)
+        for item in rendered.objects:
+            assert item["metadata"]["namespace"] == word
+            assert all(isinstance(value, str) for value in item["metadata"]["labels"].values())
+            if item["apiVersion"] != MONITORING:
+                assert _valid(json.dumps(item, sort_keys=True), NEWEST)
+
+
+def test_large_numbers_stay_whole() -> None:
+    """Numbers of a file of values arrive as floats, whose text is 1e+06 for a million."""
+    million = 1_000_000
+    large: Values = {
+        "node": {"replicas": million, "terminationGracePeriodSeconds": million},
+        "standalone": {"replicas": million, "terminationGracePeriodSeconds": million},
+        "probes": {
+            **{probe: {"periodSeconds": million, "failureThreshold": million} for probe in ("startup", "liveness")},
+            "timeoutSeconds": million,
+        },
+        "helmTest": {"seconds": million},
+    }
+    budgets: Values = {name: {"podDisruptionBudget": {"maxUnavailable": million}} for name in ("node", "standalone")}
+    rendered = render(BUNDLED, STANDALONE, SIDECAR, large, budgets)
+    for item in rendered.objects:
+        assert _valid(json.dumps(item, sort_keys=True), NEWEST)
+        assert "e+0" not in json.dumps(item)
 
 
 def test_a_planted_mistake_is_found() -> None:

@@ -28,8 +28,8 @@
 {{/* What selects the pods of a component. Call with (list $ "component"). */}}
 {{- define "blockyard.selector" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ include "blockyard.name" $root }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/name: {{ include "blockyard.name" $root | quote }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 

@@ -63,7 +63,7 @@ S3, and computes what it cannot load. So the pod is ready once its tiers are ope
   ports:
     - name: {{ $name }}
       containerPort: {{ index $root.Values.ports $key }}
-  {{- include "blockyard.probes" (list $root $name (include "blockyard.readinessPath" $root)) | nindent 2 }}
+  {{- include "blockyard.serviceProbes" (list $root $name (include "blockyard.readinessPath" $root)) | nindent 2 }}
   resources:
     {{- $request := ternary $memory.own $memory.limit (eq $key "remoteTier") }}
     {{- $resources := include "blockyard.resources" (list $root (printf "%s.resources" $key) $component.resources $request $memory.limit) | fromYaml }}
@@ -99,7 +99,7 @@ S3, and computes what it cannot load. So the pod is ready once its tiers are ope
 {{- define "blockyard.nodeVolumes" -}}
 - name: config
   configMap:
-    name: {{ include "blockyard.fullname" . }}
+    name: {{ include "blockyard.fullname" . | quote }}
 - name: tmp
   emptyDir:
     medium: Memory

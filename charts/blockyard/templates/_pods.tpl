@@ -4,7 +4,7 @@
 {{- define "blockyard.podFields" -}}
 {{- $root := index . 0 -}}
 {{- $component := index . 1 -}}
-serviceAccountName: {{ include "blockyard.serviceAccountName" $root }}
+serviceAccountName: {{ include "blockyard.serviceAccountName" $root | quote }}
 automountServiceAccountToken: false
 # Links would add variables that begin with BLOCKYARD_, which the services refuse as unknown settings.
 enableServiceLinks: false
@@ -31,7 +31,7 @@ topologySpreadConstraints:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with $component.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
@@ -60,29 +60,31 @@ securityContext:
   {{- toYaml (mergeOverwrite (deepCopy $root.Values.securityContext) $component.securityContext) | nindent 2 }}
 {{- end -}}
 
+{{/* Probes of a container. Call with (list $ start ready alive), each what is asked, as a map. */}}
+{{- define "blockyard.probes" -}}
+{{- $values := (index . 0).Values.probes -}}
+{{- $asked := rest . -}}
+{{- range $index, $probe := list "startup" "readiness" "liveness" }}
+{{ $probe }}Probe:
+  {{- toYaml (index $asked $index) | nindent 2 }}
+  periodSeconds: {{ int64 (index $values $probe).periodSeconds }}
+  failureThreshold: {{ int64 (index $values $probe).failureThreshold }}
+  timeoutSeconds: {{ int64 $values.timeoutSeconds }}
+{{- end }}
+{{- end -}}
+
 {{/*
 Probes of a service. Call with (list $ "port name" "/path of the readiness probe").
 The start may take long, because slab files are preallocated and read; after it, /livez only says that the event loop
 turns, so nothing that is merely away gets a container restarted.
 */}}
-{{- define "blockyard.probes" -}}
-{{- $probes := (index . 0).Values.probes -}}
+{{- define "blockyard.serviceProbes" -}}
 {{- $port := index . 1 -}}
-startupProbe:
-  httpGet: {path: /startupz, port: {{ $port }}}
-  periodSeconds: {{ $probes.startup.periodSeconds }}
-  failureThreshold: {{ $probes.startup.failureThreshold }}
-  timeoutSeconds: {{ $probes.timeoutSeconds }}
-readinessProbe:
-  httpGet: {path: {{ index . 2 }}, port: {{ $port }}}
-  periodSeconds: {{ $probes.readiness.periodSeconds }}
-  failureThreshold: {{ $probes.readiness.failureThreshold }}
-  timeoutSeconds: {{ $probes.timeoutSeconds }}
-livenessProbe:
-  httpGet: {path: /livez, port: {{ $port }}}
-  periodSeconds: {{ $probes.liveness.periodSeconds }}
-  failureThreshold: {{ $probes.liveness.failureThreshold }}
-  timeoutSeconds: {{ $probes.timeoutSeconds }}
+{{- $asked := list (index . 0) -}}
+{{- range list "/startupz" (index . 2) "/livez" -}}
+{{- $asked = append $asked (dict "httpGet" (dict "path" . "port" $port)) -}}
+{{- end -}}
+{{- include "blockyard.probes" $asked | trim -}}
 {{- end -}}
 
 {{/*

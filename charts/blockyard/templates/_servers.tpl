@@ -8,7 +8,7 @@ apiVersion: v1
 kind: Service
 metadata:
   name: {{ include "blockyard.fullname" $root }}-{{ $component }}
-  namespace: {{ $root.Release.Namespace }}
+  namespace: {{ $root.Release.Namespace | quote }}
   labels:
     {{- include "blockyard.labels" (list $root $component) | nindent 4 }}
 spec:
@@ -30,7 +30,7 @@ apiVersion: apps/v1
 kind: StatefulSet
 metadata:
   name: {{ include "blockyard.fullname" $root }}-{{ $component }}
-  namespace: {{ $root.Release.Namespace }}
+  namespace: {{ $root.Release.Namespace | quote }}
   labels:
     {{- include "blockyard.labels" (list $root $component) | nindent 4 }}
 spec:
@@ -48,7 +48,7 @@ spec:
       spec:
         accessModes: [ReadWriteOnce]
         {{- with $values.persistence.storageClassName }}
-        storageClassName: {{ . }}
+        storageClassName: {{ . | quote }}
         {{- end }}
         resources:
           requests:
@@ -77,26 +77,6 @@ spec:
 {{- with $values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
-{{- end -}}
-
-{{/* Probes of a server. Call with (list $ start ready alive), each what is asked, as a map. */}}
-{{- define "blockyard.serverProbes" -}}
-{{- $probes := (index . 0).Values.probes -}}
-startupProbe:
-  {{- toYaml (index . 1) | nindent 2 }}
-  periodSeconds: {{ $probes.startup.periodSeconds }}
-  failureThreshold: {{ $probes.startup.failureThreshold }}
-  timeoutSeconds: {{ $probes.timeoutSeconds }}
-readinessProbe:
-  {{- toYaml (index . 2) | nindent 2 }}
-  periodSeconds: {{ $probes.readiness.periodSeconds }}
-  failureThreshold: {{ $probes.readiness.failureThreshold }}
-  timeoutSeconds: {{ $probes.timeoutSeconds }}
-livenessProbe:
-  {{- toYaml (index . 3) | nindent 2 }}
-  periodSeconds: {{ $probes.liveness.periodSeconds }}
-  failureThreshold: {{ $probes.liveness.failureThreshold }}
-  timeoutSeconds: {{ $probes.timeoutSeconds }}
 {{- end -}}
 
 {{/* Memory at which a Go program collects harder, well below its limit. Call with (list resources "path of the values"). */}}

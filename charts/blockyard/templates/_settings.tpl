@@ -56,8 +56,8 @@
 - name: {{ index . 0 }}
   valueFrom:
     secretKeyRef:
-      name: {{ index . 1 }}
-      key: {{ index . 2 }}
+      name: {{ index . 1 | quote }}
+      key: {{ index . 2 | quote }}
 {{- end -}}
 
 {{/* Addresses and accounts of the servers that a service talks to, by reference. Call with (list $ "blockManager"). */}}
