@@ -75,7 +75,7 @@ CONTAINER_KEYS: Final[Values] = {
 }
 EVERY_KEY: Final[Values] = {
     "imagePullSecrets": [{"name": "pull"}],
-    "node": POD_KEYS,
+    "node": POD_KEYS | {"runtimeClassName": "nvidia"},
     "standalone": POD_KEYS,
     **{name: CONTAINER_KEYS for name in ("blockManager", "offloadWorker", "remoteTier")},
     **{name: {"bundled": POD_KEYS | CONTAINER_KEYS} for name in ("nats", "redis", "s3")},

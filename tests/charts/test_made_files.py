@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 import yaml
 from tests.architecture.doc_tables import ROOT, setting_keys
 from tests.charts import made_files
-from tests.charts.chart_cases import BUNDLED, EXTERNAL, SIDECAR, STANDALONE
+from tests.charts.chart_cases import BUNDLED, CASES, EXTERNAL, SIDECAR, STANDALONE
 from tests.charts.chart_kit import CHART, NAMESPACE, Values, default_values, helm, merged, notes, render
 from tests.charts.dockerfile import stages
 from tests.charts.values_schema import OWNED, settings_schema, values_schema
@@ -158,6 +160,26 @@ def test_the_test_pod_asks_the_nodes() -> None:
     assert int(port) in [entry["port"] for entry in service["spec"]["ports"]]
     assert float(seconds) == default_values()["helmTest"]["seconds"]
     assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+
+
+def test_the_test_pod_says_that_there_is_no_node() -> None:
+    """No machine has the labels of the selector: there are no pods, and a headless service without them has no name."""
+    (pod,) = render(EXTERNAL).of_kind("Pod")
+    _, flag, program, *_ = pod["spec"]["containers"][0]["command"]
+    # A space: no resolver is asked.
+    ended = subprocess.run(
+        [sys.executable, flag, program, "no node", "8801", "0"], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert ended.stdout.startswith("no node\n  no node has an address: ")
+
+
+def test_the_test_pod_runs_where_nodes_do() -> None:
+    """It has an image of theirs: on another kind of machine, or behind a taint of all machines, it would never end."""
+    rendered = render(CASES["DaemonSet, every key"])
+    (pod,) = rendered.of_kind("Pod")
+    for key in ("nodeSelector", "tolerations", "securityContext"):
+        assert pod["spec"][key] == rendered.pod("node").spec[key]
 
 
 def test_labels_of_all_objects_are_short_enough() -> None:

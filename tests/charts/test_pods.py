@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tests.architecture.doc_tables import environment_name, setting_keys
 from tests.charts.chart_cases import CASES, EXTERNAL, SIDECAR
-from tests.charts.chart_kit import SERVICES, Manifest, PodTemplate, Rendered, merged, render
+from tests.charts.chart_kit import SERVICES, Manifest, PodTemplate, Rendered, Values, merged, notes, render
 from tests.charts.dockerfile import stages
 from tests.charts.pod_security import violations
 
@@ -109,6 +109,33 @@ def test_all_processes_of_a_node_run_as_the_user_of_the_images(rendered: Rendere
         assert pod.spec["securityContext"]["runAsGroup"] == int(group)
         changed = [item["name"] for item in pod.containers if "runAsUser" in item["securityContext"]]
         assert changed in ([], ["prepare-folders"])
+
+
+@pytest.mark.parametrize(
+    ("security", "owner", "user"),
+    [
+        ({"node": {"podSecurityContext": {"runAsUser": 2000}}}, "2000:10001", 2000),
+        ({"node": {"podSecurityContext": {"runAsUser": 2000, "runAsGroup": 3000}}}, "2000:3000", 2000),
+        # A cluster may give each namespace a range of its own, far up.
+        ({"podSecurityContext": {"runAsUser": 1_000_660_000, "runAsGroup": 0}}, "1000660000", 1_000_660_000),
+        ({"podSecurityContext": {"runAsGroup": None}}, "10001", 10001),
+    ],
+)
+def test_folders_of_the_machine_are_given_to_the_user_of_the_pod(security: Values, owner: str, user: int) -> None:
+    pod = render(EXTERNAL, security).pod("node")
+    assert pod.spec["initContainers"][0]["command"][:2] == ["chown", owner]
+    assert pod.spec["securityContext"]["runAsUser"] == user
+    assert f"({user})" in notes(EXTERNAL, security)
+    same: Values = {"engine": {"securityContext": {"runAsUser": user}}}
+    assert render(EXTERNAL, SIDECAR, security, same).objects
+
+
+def test_the_cluster_may_choose_the_user() -> None:
+    chosen: Values = {"podSecurityContext": {key: None for key in ("runAsUser", "runAsGroup", "fsGroup")}}
+    pod = render(EXTERNAL, SIDECAR, chosen).pod("node")
+    assert not {"runAsUser", "runAsGroup", "fsGroup"} & set(pod.spec["securityContext"])
+    prepared: Values = {"node": {"hostPath": {"prepare": False}}}
+    assert "run as the user\nof its node, and connect" in notes(EXTERNAL, chosen, prepared)
 
 
 def test_secrets_come_by_reference_only(rendered: Rendered) -> None:

@@ -183,6 +183,19 @@ def without(values: Values, *paths: str) -> Values:
             "engine.securityContext.runAsUser: 1000 cannot use the sockets of user 10001",
         ),
         (
+            merged(EXTERNAL, SIDECAR, nested("engine.securityContext.runAsUser", 0)),
+            "engine.securityContext.runAsUser: 0 cannot use the sockets of user 10001",
+        ),
+        (
+            merged(
+                EXTERNAL,
+                SIDECAR,
+                nested("podSecurityContext.runAsUser", None),
+                nested("engine.securityContext.runAsUser", 1000),
+            ),
+            "engine.securityContext.runAsUser: 1000 cannot use the sockets of another user",
+        ),
+        (
             merged(EXTERNAL, nested("podSecurityContext.runAsUser", None)),
             "node.hostPath.prepare: needs podSecurityContext.runAsUser",
         ),

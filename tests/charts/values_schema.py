@@ -198,6 +198,7 @@ def _node() -> Schema:
             "replicas": _number(1),
             # Longer than the grace time of a service.
             "terminationGracePeriodSeconds": _number(15),
+            "runtimeClassName": _text(f"^({_NAME})?$"),
             "updateStrategy": _free() | {"required": ["type"]},
             "hostPath": _closed(folders),
             "sidecar": _closed({"g3": _closed(g3)}),

@@ -34,7 +34,7 @@ the values to change. Included once, by the ConfigMap.
 {{- end -}}
 
 {{- define "blockyard.checkDaemonSet" -}}
-{{- if and .Values.node.hostPath.prepare (not .Values.podSecurityContext.runAsUser) -}}
+{{- if and .Values.node.hostPath.prepare (not (include "blockyard.nodeUser" .)) -}}
 {{- fail "node.hostPath.prepare: needs podSecurityContext.runAsUser, to whom the folders are given" -}}
 {{- end -}}
 {{- if eq (clean .Values.node.hostPath.state) (clean .Values.node.hostPath.g3) -}}
@@ -62,10 +62,11 @@ the values to change. Included once, by the ConfigMap.
 {{- fail (printf "engine.ports: %s is the name of a port of the services beside the engine" .name) -}}
 {{- end -}}
 {{- end -}}
-{{- $user := dig "runAsUser" "" .Values.engine.securityContext | toString -}}
-{{- $owner := dig "runAsUser" "" (mergeOverwrite (deepCopy .Values.podSecurityContext) .Values.node.podSecurityContext) | toString -}}
-{{- if and $user (ne $user $owner) -}}
-{{- fail (printf "engine.securityContext.runAsUser: %s cannot use the sockets of user %s" $user $owner) -}}
+{{- $owner := include "blockyard.nodeUser" . -}}
+{{- with .Values.engine.securityContext -}}
+{{- if and (not (kindIs "invalid" .runAsUser)) (ne (int64 .runAsUser | toString) $owner) -}}
+{{- fail (printf "engine.securityContext.runAsUser: %d cannot use the sockets of %s" (int64 .runAsUser) (empty $owner | ternary "another user" (printf "user %s" $owner))) -}}
+{{- end -}}
 {{- end -}}
 {{- if and .Values.node.sidecar.g3.size (include "blockyard.on" .Values.settings.g3.enabled) -}}
 {{- $size := float64 (include "blockyard.bytes" (list .Values.node.sidecar.g3.size "node.sidecar.g3.size")) -}}

@@ -36,6 +36,17 @@ and what probes and mounts rely on shall stand in one place.
 {{- end }}
 {{- end -}}
 
+{{/* User of the processes of a node, as digits; empty where the cluster gives it one. */}}
+{{- define "blockyard.nodeUser" -}}
+{{- with (include "blockyard.podSecurity" (list . .Values.node) | fromYaml).runAsUser }}{{ int64 . }}{{ end -}}
+{{- end -}}
+
+{{/* The same with its group, as chown takes it. */}}
+{{- define "blockyard.nodeOwner" -}}
+{{- include "blockyard.nodeUser" . -}}
+{{- with (include "blockyard.podSecurity" (list . .Values.node) | fromYaml).runAsGroup }}:{{ int64 . }}{{ end -}}
+{{- end -}}
+
 {{/*
 Path of the readiness probe of a service in a node's pod.
 DaemonSet: /readyz, so that Ready means whole. Nothing that serves requests hangs on it: engines use the socket, and the

@@ -1,5 +1,10 @@
 {{/* What pods and containers of all components have in common. */}}
 
+{{/* Security context of a pod. Call with (list $ component). */}}
+{{- define "blockyard.podSecurity" -}}
+{{- toYaml (mergeOverwrite (deepCopy (index . 0).Values.podSecurityContext) (index . 1).podSecurityContext) -}}
+{{- end -}}
+
 {{/* Fields of a pod. Call with (list $ component), where component holds the usual keys. */}}
 {{- define "blockyard.podFields" -}}
 {{- $root := index . 0 -}}
@@ -9,7 +14,7 @@ automountServiceAccountToken: false
 # Links would add variables that begin with BLOCKYARD_, which the services refuse as unknown settings.
 enableServiceLinks: false
 securityContext:
-  {{- toYaml (mergeOverwrite (deepCopy $root.Values.podSecurityContext) $component.podSecurityContext) | nindent 2 }}
+  {{- include "blockyard.podSecurity" . | nindent 2 }}
 {{- with $root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
@@ -29,6 +34,9 @@ affinity:
 {{- with $component.topologySpreadConstraints }}
 topologySpreadConstraints:
   {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $component.runtimeClassName }}
+runtimeClassName: {{ . | quote }}
 {{- end }}
 {{- with $component.priorityClassName }}
 priorityClassName: {{ . | quote }}
