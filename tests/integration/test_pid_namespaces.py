@@ -3,11 +3,9 @@
 None of them sees the others' processes, so whatever is proven by locks and sockets must hold without process ids.
 """
 
-import shutil
-import subprocess
-
 import pytest
 from tests.integration.engine_kit import ALL, BM, OW, RT, Engine, engine, node_folder, run_of, settings
+from tests.integration.process_namespace import wrapper
 
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import ServerStartError
@@ -18,26 +16,7 @@ from blockyard.runtime.settings import NodeSettings
 from blockyard.testing.running_node import RunningNode, eventually, running_node
 from blockyard.testing.service_process import ServiceProcess
 
-__all__ = ["node_folder", "settings"]
-_CHOICES = (
-    ("unshare", "--pid", "--fork", "--mount-proc"),
-    ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"),
-)
-
-
-@pytest.fixture(scope="module")
-def wrapper() -> tuple[str, ...]:
-    """Command that runs another one in a process namespace of its own."""
-    for choice in _CHOICES:
-        if shutil.which(choice[0]) and _first_in_its_namespace(choice):
-            return choice
-    pytest.skip("process namespaces cannot be made here (unshare)")
-
-
-def _first_in_its_namespace(choice: tuple[str, ...]) -> bool:
-    command = [*choice, "/bin/sh", "-c", "echo $$"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
-    return done.stdout.strip() == "1"
+__all__ = ["node_folder", "settings", "wrapper"]
 
 
 async def gone(node: RunningNode, service: ServiceName) -> None:

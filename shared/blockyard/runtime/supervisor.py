@@ -6,6 +6,7 @@
     0 stopped as asked   1 crashed (logged with its cause)   2 cannot start   3 fenced: a later life has taken over
     (2 and 3 are explained in one line on standard error)
 
+Signals that come before main runs end the process at once (``first_moment``).
 Invariants: the first SIGTERM or SIGINT sets ``context.stop``, and main ends by itself; if it has not after the grace
 time, or at a second signal, it is cancelled. An error that nobody expected ends the process: its tables may be half
 changed, while a restart rebuilds them. Background tasks started by ``context.start`` live no longer than main, and
@@ -27,6 +28,7 @@ from typing import Any, Final
 from blockyard.core.clock import Clock, SystemClock
 from blockyard.core.errors import BlockyardError, FencedError, StartupError
 from blockyard.runtime import task_end
+from blockyard.runtime.first_moment import STOPPING
 from blockyard.runtime.http import AsgiApp, Health, ServiceHttp
 from blockyard.runtime.logs import configure_logs, get_logger
 from blockyard.runtime.loop_lag import measure_loop_lag
@@ -226,13 +228,15 @@ class _Watch:
     async def wait(self) -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._loop_error)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        before = {number: signal.getsignal(number) for number in STOPPING}
+        for number in STOPPING:
             loop.add_signal_handler(number, self._signalled)
         try:
             await asyncio.wait({self._work})
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number, handler in before.items():
                 loop.remove_signal_handler(number)
+                signal.signal(number, handler)
             self._forget_end()
         if self._failure is not None:
             raise self._failure

@@ -1,42 +1,15 @@
-"""The demo engine as a process: signals have a meaning from the first moment, and no refusal ends in a traceback."""
+"""The demo engine as a process: no refusal ends in a traceback."""
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from blockyard.testing.scripted_manager import ScriptedManager, served
 
 ENGINE = (sys.executable, "-m", "blockyard.connectors.mock")
 WAIT_SECONDS = 20.0
-
-
-def test_next_to_nothing_is_loaded_before_signals_have_a_meaning() -> None:
-    program = (
-        "import sys, blockyard.connectors.mock.__main__\n"
-        "sys.exit(','.join({'asyncio', 'argparse', 'msgspec', 'numpy'} & set(sys.modules)) or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_while_it_is_still_loading(number: signal.Signals) -> None:
-    """Also as the first process of a container, which is immune to signals that it does not handle."""
-    program = (
-        "import os, sys, types\n"
-        "from blockyard.connectors.mock.__main__ import main\n"
-        "loading = types.ModuleType('engine_program')\n"
-        f"loading.run_engine = lambda: os.kill(os.getpid(), {int(number)}) or 0\n"
-        "sys.modules['blockyard.connectors.mock.engine_program'] = loading\n"
-        "main()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stderr) == (128 + number, "")
 
 
 def test_more_memory_than_there_is_is_one_line() -> None:

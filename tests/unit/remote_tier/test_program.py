@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from blockyard_remote_tier.main import main
+from blockyard_remote_tier.program import run
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_wrong_address_of_a_server_is_found_without_a_start(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["blockyard-remote-tier", "--check-config"])
     monkeypatch.setenv("AWS_PROFILE", "of somebody else")
-    assert main() == 0
+    assert run() == 0
     monkeypatch.setenv(variable, value)
-    assert main() == 2
+    assert run() == 2
     assert f"key={key}" in capsys.readouterr().err

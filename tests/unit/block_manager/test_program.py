@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from blockyard_block_manager.main import main
+from blockyard_block_manager.program import run
 
 
 @pytest.mark.parametrize("url", ["nats:4222", "http://127.0.0.1:4222", "nats://", "nats://host:99999"])
@@ -12,9 +12,9 @@ def test_a_wrong_address_of_nats_is_found_without_a_start(
     url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["blockyard-block-manager", "--check-config"])
-    assert main() == 0
+    assert run() == 0
     monkeypatch.setenv("BLOCKYARD_NATS__URL", url)
-    assert main() == 2
+    assert run() == 2
     assert "key=nats.url" in capsys.readouterr().err
 
 
@@ -22,7 +22,7 @@ def check(monkeypatch: pytest.MonkeyPatch, **settings: str) -> int:
     monkeypatch.setattr(sys, "argv", ["blockyard-block-manager", "--check-config"])
     for key, value in settings.items():
         monkeypatch.setenv(f"BLOCKYARD_{key.upper()}", value)
-    return main()
+    return run()
 
 
 def test_a_g2_in_which_no_object_comes_together_is_refused(

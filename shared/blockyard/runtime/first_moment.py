@@ -1,0 +1,27 @@
+"""What signals mean while a program is still loading: the end, at once.
+
+The first process of a container is immune to every signal that it does not handle, and loading takes a second: a stop
+in that second would have no effect. So each console script calls this before it loads anything, and loads the program
+itself after that; the program puts its own handlers in the place of these.
+Invariants: importing this loads nothing that takes time. Threading: main thread only.
+"""
+
+import os
+import signal
+from types import FrameType
+from typing import Final
+
+STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+_SIGNALLED: Final = 128
+"""Exit codes of a shell for what a signal ended begin here."""
+
+
+def end_on_signals() -> None:
+    """From now on each of ``STOPPING`` ends the process with exit code 143 or 130: there is nothing to end in order."""
+    for number in STOPPING:
+        signal.signal(number, _end_at_once)
+
+
+def _end_at_once(number: int, _frame: FrameType | None) -> None:
+    # Not an exception: it could surface anywhere in a half-loaded module, and be reported there as its failure.
+    os._exit(_SIGNALLED + number)
