@@ -231,7 +231,7 @@ def test_servers_and_services_share_their_passwords() -> None:
     found = resolved(environment=given | {"BLOCKYARD_G4__SECRET_KEY": "four"})["services"]
     manager, remote = settings_of(found["block-manager-a"]), settings_of(found["remote-tier-b"])
     assert manager.nats.url.get_secret_value() == "nats://blockyard:one@nats:4222"
-    assert found["nats"]["environment"]["NATS_PASSWORD"] == "one"
+    assert found["nats"]["environment"]["NATS_PASSWORD"] == '"one"'
     assert remote.redis.url.get_secret_value() == "redis://:two@valkey:6379/0"
     assert found["valkey"]["command"][-2:] == ["--requirepass", "two"]
     assert found["s3"]["environment"]["AWS_ACCESS_KEY_ID"] == remote.g4.access_key.get_secret_value() == "three"
