@@ -108,7 +108,10 @@ def test_policies_name_ports_that_pods_have(guarded: Rendered) -> None:
 
 
 def test_without_peers_nobody_gets_in() -> None:
-    closed: Manifest = {"networkPolicy": {"rest": {"from": []}, "metrics": {"from": []}}}
+    closed: Manifest = {
+        "networkPolicy": {"rest": {"from": []}, "metrics": {"from": []}},
+        "helmTest": {"enabled": False},
+    }
     for kind in ({}, SIDECAR):
         rendered = render(EXTERNAL, kind, STANDALONE, closed)
         policies = [item for item in rendered.of_kind("NetworkPolicy")]
@@ -234,6 +237,32 @@ def test_traces_open_no_port_where_there_are_none() -> None:
         return ports(policy_of(rendered, rendered.pod("node"))["egress"])
 
     assert out(TRACES) - out({}) == {4318}
+
+
+@pytest.mark.parametrize("who", [[], [{"namespaceSelector": {"matchLabels": {"routers": "yes"}}}]])
+def test_the_test_of_the_release_reaches_nodes_whoever_else_may(who: list[Manifest]) -> None:
+    rendered = render(EXTERNAL, {"networkPolicy": {"rest": {"from": who}}})
+    probe, node = rendered.pod("test"), rendered.pod("node")
+    (allowed,) = [
+        rule
+        for rule in policy_of(rendered, node)["ingress"]
+        for peer in rule["from"]
+        if peer.get("podSelector", {}).get("matchLabels", {"": ""}).items() <= probe.labels.items()
+    ]
+    assert ports([allowed]) == {node.ports["block-manager"]}
+    # Also where the namespace denies all that nothing allows.
+    resolve, ask = policy_of(rendered, probe)["egress"]
+    assert ports([resolve], "UDP") == {53}
+    assert ports([ask]) == {node.ports["block-manager"]}
+    assert [selected(rendered, peer["podSelector"]["matchLabels"]) for peer in ask["to"]] == [[node]]
+
+
+def test_names_are_asked_of_anybody_on_the_port_of_dns() -> None:
+    """A selector would leave out the caches that run on the network of each machine."""
+    rendered = render(BUNDLED, STANDALONE)
+    for component in ("node", "remote-tier", "test"):
+        rules = policy_of(rendered, rendered.pod(component))["egress"]
+        assert rules[0] == {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
 
 
 def test_metrics_of_every_service_can_be_read() -> None:

@@ -29,6 +29,13 @@
   {{- end }}
 {{- end -}}
 
+{{/* Pods of a component, as a peer. Call with (list $ "component"). */}}
+{{- define "blockyard.peer" -}}
+podSelector:
+  matchLabels:
+    {{- include "blockyard.selector" . | nindent 4 }}
+{{- end -}}
+
 {{- define "blockyard.dnsFlow" -}}
 - ports:
     - port: {{ .Values.networkPolicy.dns.port }}
@@ -47,8 +54,7 @@
 {{- $name := index . 1 -}}
 {{- $policy := index $root.Values.networkPolicy $name -}}
 {{- if (index $root.Values $name).bundled.enabled -}}
-{{- $peer := dict "podSelector" (dict "matchLabels" (include "blockyard.selector" (list $root $name) | fromYaml)) -}}
-{{- include "blockyard.flow" (list "to" (list $peer) (list (index . 3))) -}}
+{{- include "blockyard.flow" (list "to" (list (include "blockyard.peer" (list $root $name) | fromYaml)) (list (index . 3))) -}}
 {{- else -}}
 {{- include "blockyard.flow" (list "to" $policy.to (list (include "blockyard.portOf" (list $policy.port (index . 2) (index . 3))))) -}}
 {{- end -}}
