@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -115,14 +116,16 @@ class Rendered:
         return str(text)
 
 
-def render(*layers: Values, name: str = RELEASE, namespace: str = NAMESPACE) -> Rendered:
+def render(*layers: Values, name: str = RELEASE, namespace: str = NAMESPACE, chart: Path = CHART) -> Rendered:
     """Render the chart with these values, later layers over earlier ones."""
-    return _rendered(json.dumps(merged(*layers), sort_keys=True), name, namespace)
+    return _rendered(json.dumps(merged(*layers), sort_keys=True), name, namespace, chart)
 
 
 def notes(*layers: Values) -> str:
     """What Helm says after an install."""
-    return str(_files(json.dumps(merged(*layers), sort_keys=True), RELEASE, NAMESPACE)["blockyard/templates/NOTES.txt"])
+    return str(
+        _files(json.dumps(merged(*layers), sort_keys=True), RELEASE, NAMESPACE, CHART)["blockyard/templates/NOTES.txt"]
+    )
 
 
 def merged(*layers: Values) -> Values:
@@ -136,10 +139,10 @@ def merged(*layers: Values) -> Values:
 
 
 @cache
-def _rendered(values: str, name: str, namespace: str) -> Rendered:
+def _rendered(values: str, name: str, namespace: str, chart: Path) -> Rendered:
     objects = [
         item
-        for file, text in _files(values, name, namespace).items()
+        for file, text in _files(values, name, namespace, chart).items()
         if file.endswith(".yaml")
         for item in yaml.load_all(text, yaml.CSafeLoader)
         if item is not None
@@ -148,14 +151,14 @@ def _rendered(values: str, name: str, namespace: str) -> Rendered:
 
 
 @cache
-def _files(values: str, name: str, namespace: str) -> dict[str, str]:
-    files: dict[str, str] = _chart().render(json.loads(values), name=name, namespace=namespace)
+def _files(values: str, name: str, namespace: str, chart: Path) -> dict[str, str]:
+    files: dict[str, str] = _chart(chart).render(json.loads(values), name=name, namespace=namespace)
     return files
 
 
 @cache
-def _chart() -> Any:
-    return helm.Chart.load(str(CHART))
+def _chart(folder: Path) -> Any:
+    return helm.Chart.load(str(folder))
 
 
 def default_values() -> Values:

@@ -3,13 +3,15 @@
 import asyncio
 import json
 import re
+import shutil
+from pathlib import Path
 
 import httpx
 import pytest
 import yaml
 from tests.architecture.doc_tables import environment_name, setting_keys
-from tests.charts.chart_cases import CASES, EXTERNAL, SIDECAR
-from tests.charts.chart_kit import SERVICES, Manifest, PodTemplate, Rendered, Values, merged, notes, render
+from tests.charts.chart_cases import BUNDLED, CASES, CLAIM, DIGESTS, EXTERNAL, KEPT, SIDECAR, STANDALONE
+from tests.charts.chart_kit import CHART, SERVICES, Manifest, PodTemplate, Rendered, Values, merged, notes, render
 from tests.charts.dockerfile import stages
 from tests.charts.pod_security import violations
 
@@ -326,6 +328,21 @@ def test_a_change_of_the_settings_starts_the_pods_again() -> None:
     assert len(before) == 1
     assert sums({"settings": {"log": {"level": "debug"}}}).isdisjoint(before)
     assert sums({"node": {"podLabels": {"a": "b"}}}) == before
+
+
+def test_a_new_version_of_the_chart_alone_changes_no_workload(tmp_path: Path) -> None:
+    """Pods would start again for nothing, and what may never change, such as claims, would refuse the upgrade."""
+    newer = Path(shutil.copytree(CHART, tmp_path / "blockyard"))
+    stated = (newer / "Chart.yaml").read_text()
+    (newer / "Chart.yaml").write_text(re.sub(r"(?<=ersion: )\d+\.\d+\.\d+$", "9.9.9", stated, flags=re.MULTILINE))
+    for values in (merged(BUNDLED, KEPT, STANDALONE), merged(BUNDLED, SIDECAR, CLAIM)):
+        before, after = (
+            {pod.name: pod.owner["spec"] for pod in rendered.pods if pod.owner["kind"] != "Pod"}
+            for rendered in (render(values, DIGESTS, chart=folder) for folder in (CHART, newer))
+        )
+        assert before
+        assert after == before
+    assert "9.9.9" in json.dumps(render(EXTERNAL, chart=newer).pod("node").spec)
 
 
 def test_overlays_reach_the_container_they_are_for() -> None:

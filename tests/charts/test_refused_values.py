@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 import pytest
-from tests.charts.chart_cases import BUNDLED, EXTERNAL, SECRET, SIDECAR, STANDALONE
-from tests.charts.chart_kit import Values, helm, merged, render
+from tests.charts.chart_cases import BUNDLED, EXTERNAL, PASSWORDS, SECRET, SIDECAR, STANDALONE
+from tests.charts.chart_kit import SERVICES, Values, helm, merged, render
 from tests.charts.values_schema import OWNED
 
 
@@ -20,6 +20,12 @@ def refusal(*layers: Values) -> str:
     with pytest.raises(helm.HelmError) as error:
         render(*layers)
     return str(error.value)
+
+
+def kebab_to_camel(name: str) -> str:
+    """Key of a service in the values."""
+    first, *others = name.split("-")
+    return first + "".join(word.capitalize() for word in others)
 
 
 # --- the schema -------------------------------------------------------------------------------------------------------
@@ -91,6 +97,10 @@ def refusal(*layers: Values) -> str:
         ("blockManager.extraEnv", [{"name": "BLOCKYARD_G2__CAPACITY", "value": "1GiB"}]),
         ("remoteTier.extraEnv", [{"name": "blockyard_log__level", "value": "debug"}]),
         ("offloadWorker.extraEnv", [{"value": "nameless"}]),
+        # what selects pods, and by what Helm knows its objects
+        ("node.podLabels", {"app.kubernetes.io/component": "x"}),
+        ("nats.bundled.podLabels", {"app.kubernetes.io/part-of": "x"}),
+        ("monitoring.podMonitor.labels", {"app.kubernetes.io/managed-by": "x"}),
         # unknown keys
         ("replicas", 3),
         ("node.replica", 3),
@@ -114,6 +124,25 @@ def test_the_schema_refuses(path: str, value: object) -> None:
     # An unknown key is named behind its owner, a wrong value by its place.
     assert "/".join(owner) in message
     assert last in message
+
+
+@pytest.mark.parametrize(
+    ("path", "component", "container"),
+    [
+        *((f"{kebab_to_camel(name)}.extraEnv", "node", name) for name in SERVICES),
+        ("engine.env", "node", "engine"),
+        ("nats.bundled.extraEnv", "nats", "nats"),
+        ("redis.bundled.extraEnv", "redis", "valkey"),
+        ("s3.bundled.extraEnv", "s3", "seaweedfs"),
+    ],
+)
+def test_a_variable_that_the_chart_gives_is_not_taken_twice(path: str, component: str, container: str) -> None:
+    """Server-side apply refuses an object with the same name twice, and says nothing of the value to change."""
+    pods = [render(values, SIDECAR).pod(component) for values in (merged(BUNDLED, PASSWORDS), BUNDLED)]
+    given = {entry["name"] for pod in pods for entry in pod.container(container).get("env", [])}
+    assert given
+    for name in given:
+        assert f"/{path.replace('.', '/')}/0/name" in refusal(EXTERNAL, nested(path, [{"name": name, "value": "x"}]))
 
 
 @pytest.mark.parametrize("key", sorted(OWNED))

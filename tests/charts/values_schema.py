@@ -23,6 +23,8 @@ _NAME: Final = "[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 _KEY: Final = "^[-._a-zA-Z0-9]+$"
 _QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?$"
 _SIZE: Final = r"^([0-9]+|[0-9]*\.[0-9]+) ?([bB]|[kKmMgGtTpP]([iI]?[bB])?)?$"
+_OURS: Final = "[bB][lL][oO][cC][kK][yY][aA][rR][dD]_|(NATS_USER|NATS_PASSWORD|REDIS_PASSWORD)$"
+"""Variables of the services; they read names of settings in upper and lower case alike."""
 _SECONDS: Final = "^[1-9][0-9]*(s|m|h)$"
 _ADDRESS_WITHOUT_ACCOUNT: Final = "://[^/@?#]+"
 _SERVER_FOLDER: Final = "^/[^/]"
@@ -98,6 +100,12 @@ def _texts() -> Schema:
     return {"type": "object", "additionalProperties": {"type": "string"}}
 
 
+def _labels() -> Schema:
+    """Labels beside those that the chart gives, by which it selects pods and Helm knows its objects."""
+    ours = r"^(app\.kubernetes\.io/(name|instance|component|part-of|version|managed-by)|helm\.sh/chart)$"
+    return _texts() | {"patternProperties": {ours: False}}
+
+
 def _text(pattern: str = "") -> Schema:
     return {"type": "string"} | ({"pattern": pattern} if pattern else {})
 
@@ -157,7 +165,7 @@ def _secret(*keys: str) -> Schema:
 
 def _pod() -> Schema:
     return {
-        "podLabels": _texts(),
+        "podLabels": _labels(),
         "podAnnotations": _texts(),
         "nodeSelector": _texts(),
         "tolerations": _list(),
@@ -169,14 +177,14 @@ def _pod() -> Schema:
     }
 
 
-def _variables(*, ours: bool) -> Schema:
-    # In any case: the services read names in upper and lower case alike.
-    not_ours = {"not": {"pattern": "^[bB][lL][oO][cC][kK][yY][aA][rR][dD]_"}} if ours else {}
-    return {"type": "array", "items": _free() | {"required": ["name"], "properties": {"name": _text() | not_ours}}}
+def _variables(taken: str) -> Schema:
+    """Variables beside those that the chart gives: server-side apply refuses a name that comes twice."""
+    name = _text() | {"not": {"pattern": f"^({taken})"}}
+    return {"type": "array", "items": _free() | {"required": ["name"], "properties": {"name": name}}}
 
 
-def _container(*, ours: bool) -> Schema:
-    return {"securityContext": _free(), "extraEnv": _variables(ours=ours), "extraVolumeMounts": _list()}
+def _container(taken: str) -> Schema:
+    return {"securityContext": _free(), "extraEnv": _variables(taken), "extraVolumeMounts": _list()}
 
 
 # --- components -------------------------------------------------------------------------------------------------------
@@ -210,7 +218,7 @@ def _node() -> Schema:
 
 def _service() -> Schema:
     memory = _closed({"base": _quantity(), "perBlock": _number(0)})
-    return _closed({"image": _image(), "memory": memory, "resources": _computed_resources(), **_container(ours=True)})
+    return _closed({"image": _image(), "memory": memory, "resources": _computed_resources(), **_container(_OURS)})
 
 
 def _standalone() -> Schema:
@@ -238,7 +246,7 @@ def _engine() -> Schema:
             "image": _image(),
             "command": words,
             "args": words,
-            "env": _variables(ours=False),
+            "env": _variables("(POD_NAME|NODE_SOCKET|NODE_BLOCK_BYTES)$"),
             "ports": {"type": "array", "items": port},
             "resources": _resources(),
             "volumeMounts": _list(),
@@ -253,7 +261,7 @@ def _probes() -> Schema:
 
 
 # --- servers ----------------------------------------------------------------------------------------------------------
-def _bundled(own: Schema) -> Schema:
+def _bundled(own: Schema, taken: str) -> Schema:
     persistence = _closed({"enabled": _flag(), "size": _quantity(), "storageClassName": _text()})
     return _closed(
         {
@@ -262,7 +270,7 @@ def _bundled(own: Schema) -> Schema:
             **own,
             "persistence": persistence,
             "resources": _resources(),
-            **_container(ours=False),
+            **_container(taken),
             **_pod(),
         }
     )
@@ -279,13 +287,14 @@ def _nats() -> Schema:
         "existingSecret": _secret("userKey", "passwordKey"),
     }
     external = {"url": _address("nats|tls|ws|wss"), "existingSecret": _secret("key")}
-    return _closed({"external": _closed(external), "bundled": _bundled(own)})
+    taken = "(GOMEMLIMIT|NATS_(QUOTED_)?(USER|PASSWORD))$"
+    return _closed({"external": _closed(external), "bundled": _bundled(own, taken)})
 
 
 def _redis() -> Schema:
     own = {"maxMemory": _quantity(), "existingSecret": _secret("passwordKey")}
     external = {"url": _address("redis|rediss", "(/[0-9]{1,5})?"), "existingSecret": _secret("key")}
-    return _closed({"external": _closed(external), "bundled": _bundled(own)})
+    return _closed({"external": _closed(external), "bundled": _bundled(own, "REDIS_PASSWORD$")})
 
 
 def _s3() -> Schema:
@@ -293,7 +302,7 @@ def _s3() -> Schema:
         {
             "existingSecret": _secret("accessKeyKey", "secretKeyKey"),
             "external": _closed({"endpointUrl": _address("http|https", "/?")}),
-            "bundled": _bundled({}),
+            "bundled": _bundled({}, "(GOMEMLIMIT|GOGC|AWS_ACCESS_KEY_ID|AWS_SECRET_ACCESS_KEY)$"),
         }
     )
 
@@ -313,13 +322,13 @@ def _network_policy() -> Schema:
 
 
 def _monitoring() -> Schema:
-    monitor = _closed({"enabled": _flag(), "labels": _texts(), "interval": _text(_SECONDS)})
+    monitor = _closed({"enabled": _flag(), "labels": _labels(), "interval": _text(_SECONDS)})
     return _closed(
         {
             "checkCapabilities": _flag(),
             "podMonitor": monitor,
             "serviceMonitor": monitor,
-            "prometheusRule": _closed({"enabled": _flag(), "labels": _texts()}),
+            "prometheusRule": _closed({"enabled": _flag(), "labels": _labels()}),
             "dashboards": _closed(
                 {"enabled": _flag(), "label": _text("^[a-zA-Z0-9]"), "labelValue": _text(), "annotations": _texts()}
             ),

@@ -43,12 +43,16 @@ priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* Labels and annotations of a pod. Call with (list $ component "component name" annotations). */}}
+{{/*
+Labels and annotations of a pod. Call with (list $ component "component name" annotations). No version of the chart or of
+its application is among them: a chart that changes nothing about a pod must not start it again.
+*/}}
 {{- define "blockyard.podMetadata" -}}
 {{- $root := index . 0 -}}
 {{- $component := index . 1 -}}
 labels:
-  {{- include "blockyard.labels" (list $root (index . 2)) | nindent 2 }}
+  {{- include "blockyard.selector" (list $root (index . 2)) | nindent 2 }}
+  app.kubernetes.io/part-of: blockyard
   {{- with $component.podLabels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
