@@ -206,12 +206,23 @@ def test_the_rules_are_those_of_the_file() -> None:
 def test_the_dashboards_are_those_of_the_folder() -> None:
     rendered = render(CASES["DaemonSet, monitors"])
     maps = [item for item in rendered.of_kind("ConfigMap") if "grafana_dashboard" in item["metadata"]["labels"]]
-    shown = {
-        name.removeprefix(f"{NAMESPACE}-"): json.loads(text) for item in maps for name, text in item["data"].items()
-    }
+    shown = {name.removeprefix("blockyard-"): json.loads(text) for item in maps for name, text in item["data"].items()}
     assert shown == {path.name: json.loads(path.read_text()) for path in (CHART / "dashboards").glob("*.json")}
     assert shown
     assert all(item["metadata"]["annotations"] == {"grafana_folder": "Blockyard"} for item in maps)
+
+
+def test_dashboards_of_two_releases_are_one_file_for_grafana() -> None:
+    """A second file with the same uid takes the right to write from all files of its provider."""
+
+    def files(name: str) -> list[str]:
+        rendered = render(EXTERNAL, MONITORED, name=name, namespace=name)
+        maps = [item for item in rendered.of_kind("ConfigMap") if "grafana_dashboard" in item["metadata"]["labels"]]
+        # And each is small enough for client-side apply, which keeps a copy in an annotation.
+        assert all(len(json.dumps(item)) < 256 << 10 for item in maps)
+        return sorted(file for item in maps for file in item["data"])
+
+    assert files("one") == files("two") != []
 
 
 @pytest.mark.parametrize("name", ["podMonitor", "prometheusRule"])

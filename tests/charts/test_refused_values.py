@@ -4,9 +4,12 @@ import re
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from tests.charts.chart_cases import BUNDLED, EXTERNAL, PASSWORDS, SECRET, SIDECAR, STANDALONE
 from tests.charts.chart_kit import SERVICES, Values, helm, merged, render
 from tests.charts.values_schema import OWNED
+
+from blockyard.runtime.settings import NodeSettings
 
 
 def nested(path: str, value: Any) -> Values:
@@ -73,6 +76,10 @@ def kebab_to_camel(name: str) -> str:
         ("engine.image.repository", "UPPER/case"),
         ("bindHost", "localhost:80"),
         ("fullnameOverride", "Not_A_Name"),
+        ("fullnameOverride", "a.b"),
+        ("fullnameOverride", "7up"),
+        ("nameOverride", "two words"),
+        ("monitoring.dashboards.label", "a: b"),
         ("settings.g2.capacity", "64Gb/s"),
         ("settings.g3.capacity", "much"),
         ("settings.g3.mover", "rsync"),
@@ -251,6 +258,54 @@ def without(values: Values, *paths: str) -> Values:
 def test_combinations_that_cannot_work_are_refused(values: Values, named: str) -> None:
     message = refusal(values)
     assert named in message
+
+
+@pytest.mark.parametrize("name", ["7up", "team.cache", "123"])
+def test_a_release_whose_name_no_service_can_have_is_refused(name: str) -> None:
+    """Helm takes such names; without a word here, the cluster would refuse a part of the objects."""
+    with pytest.raises(helm.HelmError, match="fullnameOverride: no service can be called"):
+        render(EXTERNAL, name=name)
+    assert render(EXTERNAL, nested("fullnameOverride", "kv"), name=name).objects
+
+
+@pytest.mark.parametrize(
+    ("path", "setting", "value"),
+    [
+        *(
+            ("nats.external.url", "nats.url", url)
+            for url in (
+                "nats://a:4222",
+                "nats://a:4222,b:4222",
+                "nats://[::1]:4222",
+                "tls://a",
+                "nats://a b",
+                "nats://",
+            )
+        ),
+        *(("redis.external.url", "redis.url", f"redis://a:6379{path}") for path in ("", "/0", "/one", "/0/1")),
+        *(
+            (path, setting, url)
+            for path, setting in (
+                ("s3.external.endpointUrl", "g4.endpoint_url"),
+                ("settings.tracing.endpoint_url", "tracing.endpoint_url"),
+            )
+            for url in ("http://a:80", "https://a/", "a:80", "ftp://a", "http://a/b", "http://a?b", "http://a,b")
+        ),
+        *(("settings.g4.bucket", "g4.bucket", bucket) for bucket in ("kv", "kv-1", "KV_1", "-kv", "kv/1")),
+        *(
+            ("settings.node.block_bytes", "node.block_bytes", size)
+            for size in ("4KiB", "2MiB", "2MB", "5000", 4096, 6144, "65528KiB", "65532KiB", "64MiB", "2KiB")
+        ),
+    ],
+)
+def test_what_the_services_would_refuse_is_refused_before(path: str, setting: str, value: object) -> None:
+    try:
+        NodeSettings.model_validate(nested(setting, value))
+    except ValidationError:
+        last = path.rpartition(".")[2]
+        assert last in refusal(EXTERNAL, nested(path, value))
+    else:
+        assert render(EXTERNAL, nested(path, value)).objects
 
 
 def test_without_g4_neither_redis_nor_s3_is_asked_for() -> None:

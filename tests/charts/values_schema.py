@@ -9,10 +9,9 @@ Threading: pure functions.
 import inspect
 from collections.abc import Iterable
 from enum import EnumType
-from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ByteSize, SecretStr
+from pydantic import BaseModel, ByteSize
 from pydantic.fields import FieldInfo
 
 from blockyard.runtime.settings import NodeSettings
@@ -21,12 +20,14 @@ Schema = dict[str, Any]
 
 _NAME: Final = "[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 _KEY: Final = "^[-._a-zA-Z0-9]+$"
+_LABEL: Final = "^([a-z0-9.-]+/)?[a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?$"
 _QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?$"
 _SIZE: Final = r"^([0-9]+|[0-9]*\.[0-9]+) ?([bB]|[kKmMgGtTpP]([iI]?[bB])?)?$"
 _OURS: Final = "[bB][lL][oO][cC][kK][yY][aA][rR][dD]_|(NATS_USER|NATS_PASSWORD|REDIS_PASSWORD)$"
 """Variables of the services; they read names of settings in upper and lower case alike."""
 _SECONDS: Final = "^[1-9][0-9]*(s|m|h)$"
-_ADDRESS_WITHOUT_ACCOUNT: Final = "://[^/@?#]+"
+_ADDRESS_WITHOUT_ACCOUNT: Final = r"://([a-zA-Z0-9_.-]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?"
+_BUCKET: Final = "^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$"
 _SERVER_FOLDER: Final = "^/[^/]"
 OWNED: Final = frozenset(
     {
@@ -53,8 +54,9 @@ def values_schema() -> Schema:
         "title": "Values of the Blockyard chart",
         **_closed(
             {
-                "nameOverride": _text(),
-                "fullnameOverride": _text(f"^({_NAME})?$"),
+                "nameOverride": _text("^([a-z0-9]([a-z0-9-]*[a-z0-9])?)?$"),
+                # Services take its name, which begin with a letter and have no dots.
+                "fullnameOverride": _text("^([a-z]([a-z0-9-]*[a-z0-9])?)?$"),
                 "imagePullSecrets": {"type": "array", "items": _closed({"name": _text(f"^{_NAME}$")})},
                 "serviceAccount": _closed({"create": _flag(), "name": _text(f"^({_NAME})?$"), "annotations": _texts()}),
                 "podSecurityContext": _free(),
@@ -330,7 +332,7 @@ def _monitoring() -> Schema:
             "serviceMonitor": monitor,
             "prometheusRule": _closed({"enabled": _flag(), "labels": _labels()}),
             "dashboards": _closed(
-                {"enabled": _flag(), "label": _text("^[a-zA-Z0-9]"), "labelValue": _text(), "annotations": _texts()}
+                {"enabled": _flag(), "label": _text(_LABEL), "labelValue": _text(), "annotations": _texts()}
             ),
         }
     )
@@ -344,14 +346,18 @@ def settings_schema() -> Schema:
         section = info.annotation
         if not (inspect.isclass(section) and issubclass(section, BaseModel)):
             raise TypeError(f"{name} is no section")
-        keys = {key: _setting(field) for key, field in section.model_fields.items() if f"{name}.{key}" not in OWNED}
+        keys = {
+            key: _setting(f"{name}.{key}", field)
+            for key, field in section.model_fields.items()
+            if f"{name}.{key}" not in OWNED
+        }
         if keys:
             needed = _READ_BY_TEMPLATES.get(name, [])
             sections[name] = _closed(keys, optional=[key for key in keys if key not in needed])
     return _closed(sections, optional=[name for name in sections if name not in _READ_BY_TEMPLATES])
 
 
-def _setting(field: FieldInfo) -> Schema:
+def _setting(name: str, field: FieldInfo) -> Schema:
     kind = field.annotation
     limits = _limits(field)
     if kind is bool:
@@ -362,9 +368,12 @@ def _setting(field: FieldInfo) -> Schema:
         return {"type": "integer" if kind is int else "number"} | limits
     if isinstance(kind, EnumType):
         return _choice(*(str(member.value) for member in kind))
-    if kind is SecretStr or kind is Path or kind is not str:
-        raise TypeError(f"no schema for {kind}")
-    return _text(next((rule.pattern for rule in field.metadata if getattr(rule, "pattern", None)), ""))
+    if kind is not str:
+        raise TypeError(f"no schema for {name}: {kind}")
+    # Where the settings have no pattern, they check the text in a way of their own.
+    checked = {"g4.bucket": _text(_BUCKET), "tracing.endpoint_url": _address("http|https", "/?")}
+    pattern = next((rule.pattern for rule in field.metadata if getattr(rule, "pattern", None)), None)
+    return checked[name] if pattern is None else _text(pattern)
 
 
 def _limits(field: FieldInfo) -> Schema:

@@ -7,6 +7,14 @@ the values to change. Included once, by the ConfigMap.
 {{- if not (or .Values.node.enabled .Values.standalone.enabled) -}}
 {{- fail "node.enabled, standalone.enabled: nothing would run; set one of them to true" -}}
 {{- end -}}
+{{- $fullname := include "blockyard.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([a-z0-9-]*[a-z0-9])?$" $fullname) -}}
+{{- fail (printf "fullnameOverride: no service can be called %s: give a name that begins with a letter and has no dots, instead of what is made from the name of the release" $fullname) -}}
+{{- end -}}
+{{- $block := include "blockyard.bytes" (list .Values.settings.node.block_bytes "settings.node.block_bytes") | int64 -}}
+{{- if or (mod $block 4096) (lt $block 4096) (gt $block 67100672) -}}
+{{- fail (printf "settings.node.block_bytes: %v must be a multiple of 4096, from 4KiB to 65528KiB" .Values.settings.node.block_bytes) -}}
+{{- end -}}
 {{- if and .Values.standalone.enabled (not (include "blockyard.remoteTierRuns" .)) -}}
 {{- fail "standalone.enabled: a remote-tier needs settings.g4.enabled" -}}
 {{- end -}}
