@@ -18,6 +18,7 @@ from tests.charts.pod_security import violations
 from blockyard.runtime.http import Health, ServiceHttp
 from blockyard.runtime.supervisor import GRACE_SECONDS
 from blockyard.runtime.telemetry import Metrics
+from blockyard.tiers.arena import PAGE_BYTES
 
 OTHER_VARIABLES = {
     *(
@@ -278,6 +279,17 @@ def test_probes_ask_the_port_of_their_own_container(rendered: Rendered) -> None:
         assert {probe["port"] for probe in probes.values()} == own
         assert probes["startupProbe"]["path"] == "/startupz"
         assert probes["livenessProbe"]["path"] == "/livez"
+
+
+def test_a_start_may_take_as_long_as_a_large_slab_on_a_slow_disk() -> None:
+    """A start that is cut short begins anew, and so would never end."""
+    probe = render(EXTERNAL).pod("node").container("offload-worker")["startupProbe"]
+    budget_seconds = probe["periodSeconds"] * probe["failureThreshold"]
+    # A file system that cannot reserve space writes it instead, and a network disk may have 125 MB/s.
+    write_seconds = (1 << 40) / (1 << 30)
+    blocks = (2 << 40) // (128 << 10)
+    scan_seconds = blocks * (PAGE_BYTES / 125e6 + 10e-6)
+    assert budget_seconds > 1.5 * max(write_seconds, scan_seconds)
 
 
 def test_an_engine_takes_requests_without_nats_redis_and_s3() -> None:
