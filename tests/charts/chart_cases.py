@@ -1,12 +1,13 @@
-"""Values that between them use every branch of the chart: each case must give objects that hold all the rules.
+"""Values that between them use every branch of the chart: each case must give objects that keep all the rules.
 
 Threading: values.
 """
 
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import yaml
-from tests.charts.chart_kit import CHART, Values, merged
+from tests.charts.chart_kit import CHART, Rendered, Values, merged, render
 
 EXTERNAL: Final[Values] = {
     "nats": {"external": {"url": "nats://nats.internal:4222"}},
@@ -163,3 +164,23 @@ CASES: Final[dict[str, Values]] = {
         f"example {path.stem}": yaml.safe_load(path.read_text()) for path in sorted((CHART / "examples").glob("*.yaml"))
     },
 }
+
+
+def in_cases(names: Iterable[str]) -> Callable[[Callable[[Rendered], None]], Callable[[], None]]:
+    """Make one test of a rule: all these cases keep it, and the first that breaks it is named."""
+
+    def as_test(rule: Callable[[Rendered], None]) -> Callable[[], None]:
+        def test() -> None:
+            for name in names:
+                try:
+                    rule(render(CASES[name]))
+                except (AssertionError, LookupError, ValueError) as broken:
+                    broken.add_note(f"case: {name}")
+                    raise
+
+        return test
+
+    return as_test
+
+
+in_every_case: Final = in_cases(CASES)

@@ -5,21 +5,11 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from tests.charts.chart_cases import BUNDLED, CASES, EXTERNAL, SIDECAR, STANDALONE, TRACES
+from tests.charts.chart_cases import BUNDLED, CASES, EXTERNAL, SIDECAR, STANDALONE, TRACES, in_cases, in_every_case
 from tests.charts.chart_kit import SERVICES, Manifest, PodTemplate, Rendered, merged, render
 
 WITH_POLICIES = [name for name in CASES if name != "Sidecar, quiet"]
 DEFAULT_PORTS = {"http": 80, "https": 443, "nats": 4222, "redis": 6379}
-
-
-@pytest.fixture(params=CASES)
-def rendered(request: pytest.FixtureRequest) -> Rendered:
-    return render(CASES[request.param])
-
-
-@pytest.fixture(params=WITH_POLICIES)
-def guarded(request: pytest.FixtureRequest) -> Rendered:
-    return render(CASES[request.param])
 
 
 def selected(rendered: Rendered, selector: Manifest) -> list[PodTemplate]:
@@ -41,6 +31,7 @@ def ports(rules: list[Manifest], protocol: str = "TCP") -> set[int]:
 
 
 # --- selectors --------------------------------------------------------------------------------------------------------
+@in_every_case
 def test_workloads_select_their_own_pods_only(rendered: Rendered) -> None:
     for pod in rendered.pods:
         if pod.owner["kind"] != "Pod":
@@ -48,6 +39,7 @@ def test_workloads_select_their_own_pods_only(rendered: Rendered) -> None:
             assert [found.name for found in selected(rendered, selector)] == [pod.name]
 
 
+@in_every_case
 def test_every_service_leads_to_a_port_of_its_pods(rendered: Rendered) -> None:
     for service in rendered.of_kind("Service"):
         (pod,) = selected(rendered, service["spec"]["selector"])
@@ -56,6 +48,7 @@ def test_every_service_leads_to_a_port_of_its_pods(rendered: Rendered) -> None:
             assert port["port"] == pod.ports[port["targetPort"]]
 
 
+@in_every_case
 def test_stateful_sets_have_the_service_they_name(rendered: Rendered) -> None:
     services = {item["metadata"]["name"] for item in rendered.of_kind("Service")}
     for item in rendered.of_kind("StatefulSet"):
@@ -68,6 +61,7 @@ def test_addresses_of_a_node_hold_while_it_is_not_ready() -> None:
     assert render(EXTERNAL).named("Service", "-nodes")["spec"]["clusterIP"] == "None"
 
 
+@in_every_case
 def test_budgets_count_the_pods_of_their_component(rendered: Rendered) -> None:
     for budget in rendered.of_kind("PodDisruptionBudget"):
         (pod,) = selected(rendered, budget["spec"]["selector"]["matchLabels"])
@@ -83,12 +77,14 @@ def test_pods_that_can_be_drained_have_a_budget() -> None:
 
 
 # --- policies: in -----------------------------------------------------------------------------------------------------
+@in_cases(WITH_POLICIES)
 def test_every_pod_of_a_workload_is_closed(guarded: Rendered) -> None:
     for pod in guarded.pods:
         if pod.owner["kind"] != "Pod":
             assert policy_of(guarded, pod)["policyTypes"] == ["Ingress", "Egress"]
 
 
+@in_cases(WITH_POLICIES)
 def test_every_port_of_a_service_is_open_to_somebody(guarded: Rendered) -> None:
     for pod in guarded.pods:
         offered = {
@@ -101,6 +97,7 @@ def test_every_port_of_a_service_is_open_to_somebody(guarded: Rendered) -> None:
             assert ports(policy_of(guarded, pod)["ingress"]) == offered
 
 
+@in_cases(WITH_POLICIES)
 def test_policies_name_ports_that_pods_have(guarded: Rendered) -> None:
     for pod in guarded.pods:
         if pod.owner["kind"] != "Pod":
@@ -119,6 +116,7 @@ def test_without_peers_nobody_gets_in() -> None:
         assert all(not item["spec"]["ingress"] for item in policies)
 
 
+@in_cases(WITH_POLICIES)
 def test_only_engine_ports_may_be_open_to_all(guarded: Rendered) -> None:
     for pod in guarded.pods:
         if pod.owner["kind"] == "Pod":
@@ -164,9 +162,8 @@ def reached(rendered: Rendered, component: str) -> set[int]:
     return {part.port or DEFAULT_PORTS[part.scheme] for part in parts}
 
 
-@pytest.mark.parametrize("case", [name for name in WITH_POLICIES if "peers" not in name and "GPU" not in name])
-def test_pods_reach_every_server_that_the_settings_name(case: str) -> None:
-    rendered = render(CASES[case])
+@in_cases([name for name in WITH_POLICIES if "peers" not in name and "GPU" not in name])
+def test_pods_reach_every_server_that_the_settings_name(rendered: Rendered) -> None:
     for pod in rendered.pods:
         if pod.component in ("node", "remote-tier"):
             rules = policy_of(rendered, pod)["egress"]

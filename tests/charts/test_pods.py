@@ -10,7 +10,7 @@ import httpx
 import pytest
 import yaml
 from tests.architecture.doc_tables import environment_name, setting_keys
-from tests.charts.chart_cases import BUNDLED, CASES, CLAIM, DIGESTS, EXTERNAL, KEPT, SIDECAR, STANDALONE
+from tests.charts.chart_cases import BUNDLED, CASES, CLAIM, DIGESTS, EXTERNAL, KEPT, SIDECAR, STANDALONE, in_every_case
 from tests.charts.chart_kit import CHART, SERVICES, Manifest, PodTemplate, Rendered, Values, merged, notes, render
 from tests.charts.dockerfile import stages
 from tests.charts.pod_security import violations
@@ -35,17 +35,13 @@ OTHER_VARIABLES = {
 SECRET_SETTINGS = ("NATS__URL", "REDIS__URL", "ACCESS_KEY", "SECRET_KEY", "PASSWORD", "USER")
 
 
-@pytest.fixture(params=CASES)
-def rendered(request: pytest.FixtureRequest) -> Rendered:
-    return render(CASES[request.param])
-
-
 def services(rendered: Rendered) -> list[tuple[PodTemplate, Manifest]]:
     """Containers of ours."""
     return [(pod, item) for pod in rendered.pods for item in pod.spec["containers"] if item["name"] in SERVICES]
 
 
 # --- security ---------------------------------------------------------------------------------------------------------
+@in_every_case
 def test_pods_meet_restricted_but_for_folders_of_the_machine(rendered: Rendered) -> None:
     for pod in rendered.pods:
         # Whoever may use folders of the machine is outside of "restricted" anyway; nothing else is, but the container
@@ -97,6 +93,7 @@ def test_a_planted_violation_is_found(where: str, planted: Manifest, found: str)
     assert found in violations(spec)
 
 
+@in_every_case
 def test_roots_are_read_only_and_tokens_stay_away(rendered: Rendered) -> None:
     for pod in rendered.pods:
         assert pod.spec["automountServiceAccountToken"] is False
@@ -105,6 +102,7 @@ def test_roots_are_read_only_and_tokens_stay_away(rendered: Rendered) -> None:
     assert all(account["automountServiceAccountToken"] is False for account in rendered.of_kind("ServiceAccount"))
 
 
+@in_every_case
 def test_all_processes_of_a_node_run_as_the_user_of_the_images(rendered: Rendered) -> None:
     user, _, group = stages()["block-manager"].user.partition(":")
     for pod in rendered.pods:
@@ -141,6 +139,7 @@ def test_the_cluster_may_choose_the_user() -> None:
     assert "run as the user\nof its node, and connect" in notes(EXTERNAL, chosen, prepared)
 
 
+@in_every_case
 def test_secrets_come_by_reference_only(rendered: Rendered) -> None:
     assert rendered.of_kind("Secret") == []
     for pod in rendered.pods:
@@ -156,6 +155,7 @@ def test_secrets_come_by_reference_only(rendered: Rendered) -> None:
 
 
 # --- images and resources ---------------------------------------------------------------------------------------------
+@in_every_case
 def test_images_are_named_to_the_version(rendered: Rendered) -> None:
     for pod in rendered.pods:
         for container in pod.containers:
@@ -165,6 +165,7 @@ def test_images_are_named_to_the_version(rendered: Rendered) -> None:
             assert version != "latest"
 
 
+@in_every_case
 def test_every_container_says_what_it_needs(rendered: Rendered) -> None:
     for pod in rendered.pods:
         for container in pod.containers:
@@ -176,6 +177,7 @@ def test_every_container_says_what_it_needs(rendered: Rendered) -> None:
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
+@in_every_case
 def test_mounts_and_volumes_match(rendered: Rendered) -> None:
     for pod in rendered.pods:
         volumes = {volume["name"] for volume in pod.spec.get("volumes", [])} | set(pod.claims)
@@ -187,6 +189,7 @@ def test_mounts_and_volumes_match(rendered: Rendered) -> None:
             assert len(set(paths)) == len(paths)
 
 
+@in_every_case
 def test_config_maps_and_accounts_that_pods_name_exist(rendered: Rendered) -> None:
     maps = {item["metadata"]["name"] for item in rendered.of_kind("ConfigMap")} | {"authority"}
     accounts = {item["metadata"]["name"] for item in rendered.of_kind("ServiceAccount")} | {"default"}
@@ -196,6 +199,7 @@ def test_config_maps_and_accounts_that_pods_name_exist(rendered: Rendered) -> No
         assert pod.spec["serviceAccountName"] in accounts
 
 
+@in_every_case
 def test_services_write_only_where_a_volume_is(rendered: Rendered) -> None:
     for _, container in services(rendered):
         mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
@@ -206,6 +210,7 @@ def test_services_write_only_where_a_volume_is(rendered: Rendered) -> None:
         assert (variables["BLOCKYARD_G3__FOLDER"] in mounts) == has_slab
 
 
+@in_every_case
 def test_services_and_engine_of_a_pod_share_the_state_folder(rendered: Rendered) -> None:
     for pod in rendered.pods:
         if pod.component != "node":
@@ -218,6 +223,7 @@ def test_services_and_engine_of_a_pod_share_the_state_folder(rendered: Rendered)
 
 
 # --- variables --------------------------------------------------------------------------------------------------------
+@in_every_case
 def test_every_variable_is_a_setting_or_known(rendered: Rendered) -> None:
     known = {environment_name(key) for key in setting_keys()} | {"BLOCKYARD_CONFIG"}
     for pod in rendered.pods:
@@ -241,6 +247,7 @@ def test_a_service_gets_only_the_secrets_it_uses() -> None:
     }
 
 
+@in_every_case
 def test_references_stand_behind_what_they_name(rendered: Rendered) -> None:
     """Kubernetes expands only variables that were defined further up."""
     for pod in rendered.pods:
@@ -266,12 +273,14 @@ def test_the_chart_repeats_what_the_images_say(case: str) -> None:
 
 
 # --- life -------------------------------------------------------------------------------------------------------------
+@in_every_case
 def test_pods_have_time_to_end_in_order(rendered: Rendered) -> None:
     for pod in rendered.pods:
         if any(container["name"] in SERVICES for container in pod.spec["containers"]):
             assert pod.spec["terminationGracePeriodSeconds"] > GRACE_SECONDS
 
 
+@in_every_case
 def test_probes_ask_the_port_of_their_own_container(rendered: Rendered) -> None:
     for _, container in services(rendered):
         own = {port["name"] for port in container["ports"]}
