@@ -1,7 +1,7 @@
 """A stand-in for the base image, where no registry can be reached: Debian and its Python, put together by debootstrap.
 
 It is what ``python:3.11-slim-bookworm`` is, as far as the Dockerfile is concerned: the same release of Debian, Python
-3.11 as ``python3``, certificates. Making it takes a minute, so it is kept between runs.
+3.11 as ``python3`` and without byte code, certificates. Making it takes a minute, so it is kept between runs.
 """
 
 import hashlib
@@ -14,6 +14,10 @@ from tests.compose.smoke.shell import Shell
 
 _PACKAGES: Final = ("python3", "python3-venv", "ca-certificates")
 _RELEASE: Final = "bookworm"
+_REMOVED: Final = (
+    *("var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/share/man"),
+    "usr/lib/python3*/**/__pycache__",
+)
 _MAKE_SECONDS: Final = 420.0
 
 
@@ -24,7 +28,7 @@ def base_archive(shell: Shell, work: Path) -> Path:
         shell: runs the programs.
         work: folder of this run, for the making of it.
     """
-    recipe = hashlib.sha256(" ".join((_RELEASE, *_PACKAGES)).encode()).hexdigest()[:12]
+    recipe = hashlib.sha256(" ".join((_RELEASE, *_PACKAGES, *_REMOVED)).encode()).hexdigest()[:12]
     kept = _cache(work) / f"base-{recipe}.tar"
     if kept.exists():
         return kept
@@ -34,11 +38,14 @@ def base_archive(shell: Shell, work: Path) -> Path:
         *("debootstrap", "--variant=minbase", f"--include={packages}", _RELEASE, root),
         seconds=_MAKE_SECONDS,
     )
-    for name in ("var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/share/man"):
-        shutil.rmtree(root / name, ignore_errors=True)
+    for pattern in _REMOVED:
+        for folder in list(root.glob(pattern)):
+            shutil.rmtree(folder)
     fresh = kept.with_suffix(f".{os.getpid()}")
     shell.run("tar", "--one-file-system", "-C", root, "-cf", fresh, ".", seconds=120.0)
     fresh.replace(kept)
+    for old in set(kept.parent.glob("base-*.tar")) - {kept}:
+        old.unlink()
     shutil.rmtree(root)
     return kept
 

@@ -37,8 +37,6 @@ class PackageIndex:
 def package_index(shell: Shell, folder: Path) -> PackageIndex:
     """Look up how pip is set up here, and write that into ``folder`` for builds."""
     kept = settings(shell.run(sys.executable, "-m", "pip", "config", "list"))
-    if _CERTIFICATES.exists():
-        kept["cert"] = str(_CERTIFICATES)
     path = folder / "pip.conf"
     path.write_text("[global]\n" + "".join(f"{name} = {value}\n" for name, value in kept.items()))
     return PackageIndex(path, tuple(sorted(set(local_folders(kept.values())))))
