@@ -102,6 +102,17 @@ def test_a_run_takes_variables_away_that_compose_would_read(tmp_path: Path, monk
     ]
 
 
+def test_a_run_on_an_engine_of_others_stays_on_the_one_that_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that runs without root is found by these variables only."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///run/user/1000/docker.sock")
+    monkeypatch.setenv("COMPOSE_FILE", "other.yml")
+    environment = Plan(str(tmp_path), "vfs", 1.0, short=False).shell(own_engine=False).run("env").splitlines()
+    assert "DOCKER_HOST=unix:///run/user/1000/docker.sock" in environment
+    assert "COMPOSE_FILE=other.yml" not in environment
+
+
 def test_a_run_on_an_engine_of_others_takes_ports_of_nobody() -> None:
     given = free_port_variables()
     services = resolved(environment=given)["services"].values()

@@ -67,7 +67,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--engine", choices=("auto", "docker", "podman"), default="auto", help="where to run (auto)")
     parser.add_argument("--install", action="store_true", help="install missing Debian packages first")
-    parser.add_argument("--seconds", type=float, default=900.0, help="give up after this long (900)")
+    parser.add_argument("--seconds", type=float, default=1800.0, help="give up after this long (1800)")
     parser.add_argument("--short", action="store_true", help="a smaller proof run")
     parser.add_argument("--log", type=Path, help="keep the log of all commands in this file")
     return parser.parse_args()
@@ -101,10 +101,12 @@ def _run(options: argparse.Namespace, folder: Path, facts: dict[str, Any]) -> in
 
 
 def _on_docker(plan: Plan) -> dict[str, Any]:
-    shell = plan.shell().with_environment(**free_port_variables())
+    shell = plan.shell(own_engine=False).with_environment(**free_port_variables())
     compose = Compose(shell, plan.project, plan.path)
+    say("images: building ours, pulling the others")
+    compose.make_images()
     engine = Docker(shell, plan.project)
-    return Trial(engine, compose, (), ("--build",)).run(short=plan.short)
+    return Trial(engine, compose, (), ("--pull", "never", "--no-build")).run(short=plan.short)
 
 
 def _driver() -> str:

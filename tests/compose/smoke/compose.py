@@ -22,6 +22,7 @@ PROOF_FILE: Final = ROOT / "deploy" / "compose.proof.yml"
 """Makes the stack fit for the proof run: small tiers, engines that wait to be told."""
 _PORT: Final = re.compile(r"\$\{(PORT_[A-Z0-9_]+):-")
 _OWN_IMAGE: Final = re.compile(r"blockyard/([a-z-]+):")
+_IMAGES_SECONDS: Final = 900.0
 _UP_SECONDS: Final = 180.0
 _MANY_PROCESSES: Final = 4_096
 
@@ -71,6 +72,11 @@ class Compose:
         """The whole project as compose understands it."""
         found: dict[str, Any] = json.loads(self.run("config", "--format", "json"))
         return found
+
+    def make_images(self) -> None:
+        """Build ours and pull those of others: what takes as long as the network wants has no part in starting."""
+        self.run("build", seconds=_IMAGES_SECONDS)
+        self.run("pull", "--quiet", "--policy", "missing", "--ignore-buildable", seconds=_IMAGES_SECONDS)
 
     def up(self, services: Sequence[str], *options: str) -> None:
         """Start services and wait until all are healthy.

@@ -9,7 +9,8 @@ from typing import Any, Final, final
 from tests.compose.smoke.shell import Deadline, Shell
 
 _PLAN: Final = "plan.json"
-_FOREIGN: Final = ("BLOCKYARD_", "COMPOSE_", "DOCKER_", "PORT_")
+_FOREIGN: Final = ("BLOCKYARD_", "COMPOSE_", "PORT_")
+_OF_ENGINE: Final = ("DOCKER_",)
 
 
 @final
@@ -32,9 +33,14 @@ class Plan:
         """Name that compose gives to everything it makes."""
         return "blockyard-smoke"
 
-    def shell(self) -> Shell:
-        """Shell of a part; variables that compose would read are taken away first."""
-        for name in [name for name in os.environ if name.startswith(_FOREIGN)]:
+    def shell(self, *, own_engine: bool = True) -> Shell:
+        """Shell of a part; variables that compose would read are taken away first.
+
+        Args:
+            own_engine: whether this run brings up an engine: then those that lead to another one are among them.
+        """
+        foreign = (*_FOREIGN, *_OF_ENGINE) if own_engine else _FOREIGN
+        for name in [name for name in os.environ if name.startswith(foreign)]:
             del os.environ[name]
         return Shell(self.path / "smoke.log", Deadline(self.seconds))
 
