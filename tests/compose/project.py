@@ -1,12 +1,13 @@
 """The compose files of this checkout, resolved by compose itself; it needs no engine of containers for that.
 
-Threading: none.
+Invariants: files do not change while tests run; each answer of compose is asked for once. Threading: none.
 """
 
 import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,11 +75,16 @@ def ask(
 def resolved(
     *files: Path, profiles: Sequence[str] = ("demo", "observability"), environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """What compose makes of files that it accepts."""
-    done = ask("--format", "json", files=(COMPOSE_FILE, *files), profiles=profiles, environment=environment)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    """What compose makes of files that it accepts; the caller may change it."""
+    found: dict[str, Any] = json.loads(_resolved_text(files, tuple(profiles), tuple((environment or {}).items())))
     return found
+
+
+@cache
+def _resolved_text(files: tuple[Path, ...], profiles: tuple[str, ...], variables: tuple[tuple[str, str], ...]) -> str:
+    done = ask("--format", "json", files=(COMPOSE_FILE, *files), profiles=profiles, environment=dict(variables))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def settings_of(service: dict[str, Any]) -> NodeSettings:

