@@ -4,6 +4,7 @@ The servers are the embedded ones. Folders of the pod become folders of the test
 """
 
 import asyncio
+import shutil
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -128,18 +129,34 @@ async def test_a_node_of_the_daemon_set_becomes_whole(cluster: Cluster) -> None:
         assert list((cluster.folder / "g3").iterdir())
 
 
+async def holds(manager: RunningContainer, tier: str) -> bool:
+    """Whether a node has blocks in this tier."""
+    port = manager.process.probes["readinessProbe"].partition("/")[0]
+    tiers = (await manager.http.get(f"http://127.0.0.1:{port}/v1/tiers")).json()["tiers"]
+    return any(found["tier"] == tier and found["registered_blocks"] > 0 for found in tiers)
+
+
+async def test_blocks_on_a_claim_come_back_with_the_pod_of_that_number(cluster: Cluster) -> None:
+    """All else of the pod is new: its state folder, with epochs and ids, is as empty as at the first start."""
+    rendered = cluster.render(SIDECAR, {"node": {"sidecar": {"g3": {"kind": "PersistentVolumeClaim"}}}})
+    async with cluster.running(rendered, "node", (*SERVICES, "engine")) as containers:
+        await hold(containers)
+        manager = containers["block-manager"]
+        await eventually(lambda: holds(manager, "g3"), "blocks reach the claim", START_SECONDS)
+    shutil.rmtree(cluster.folder / "state")
+    async with cluster.running(rendered, "node", SERVICES) as containers:
+        await hold(containers)
+        manager = containers["block-manager"]
+        await eventually(lambda: holds(manager, "g3"), "blocks of the claim are back", START_SECONDS)
+
+
 async def test_a_pod_with_an_engine_works(cluster: Cluster) -> None:
     rendered = cluster.render(SIDECAR)
     async with cluster.running(rendered, "node", (*SERVICES, "engine")) as containers:
         await hold(containers)
         manager = containers["block-manager"]
         port = manager.process.probes["readinessProbe"].partition("/")[0]
-
-        async def stored() -> bool:
-            tiers = (await manager.http.get(f"http://127.0.0.1:{port}/v1/tiers")).json()["tiers"]
-            return any(tier["tier"] == "g2" and tier["registered_blocks"] > 0 for tier in tiers)
-
-        await eventually(stored, "the engine stores blocks in its node", START_SECONDS)
+        await eventually(lambda: holds(manager, "g2"), "the engine stores blocks in its node", START_SECONDS)
         engines = (await manager.http.get(f"http://127.0.0.1:{port}/v1/engines")).json()["engines"]
         assert [engine["engine"] for engine in engines] == [FIELDS["metadata.name"]]
 
