@@ -27,6 +27,20 @@ sys.argv[1:] = ["--help"]
 sys.exit(main())
 """
 
+WITHOUT = """
+import importlib, sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name == {package!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+main = importlib.import_module({program!r}).main
+sys.meta_path.insert(0, Absent())
+sys.argv[1:] = ["--help"]
+sys.exit(main())
+"""
+
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
@@ -51,6 +65,30 @@ def test_a_signal_ends_a_program_that_has_begun_to_load(program: str, number: si
 def test_no_moment_of_loading_turns_a_signal_into_a_failure(moment: str) -> None:
     done = run(WHEN_LOADED.format(moment=moment, number=int(signal.SIGTERM), program=SERVICES[0]))
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "", "")
+
+
+@pytest.mark.parametrize(
+    ("program", "package", "code", "told"),
+    [
+        (SERVICES[0], "fastapi", 2, "blockyard-block-manager: the package fastapi is not installed: install "),
+        (SERVICES[1], "structlog", 2, "blockyard-offload-worker: the package structlog is not installed: install "),
+        (SERVICES[2], "obstore", 2, "blockyard-remote-tier: the package obstore is not installed: install "),
+        ("blockyard.connectors.mock.__main__", "msgspec", 2, "blockyard-demo-engine: the package msgspec is not "),
+        ("blockyard.cli.main", "typer", 3, "blockyard: the package typer is not installed: install blockyard["),
+    ],
+)
+def test_a_package_that_is_not_installed_is_named_in_a_sentence(
+    program: str, package: str, code: int, told: str
+) -> None:
+    done = run(WITHOUT.format(package=package, program=program))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
+    assert done.stderr.startswith(told)
+
+
+def test_a_module_of_ours_that_is_missing_is_a_defect_and_has_a_trace() -> None:
+    done = run(WITHOUT.format(package="blockyard.runtime.supervisor", program=SERVICES[0]))
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
 
 
 @pytest.mark.usefixtures("restored_logging")

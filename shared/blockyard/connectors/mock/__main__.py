@@ -5,13 +5,14 @@ It loads next to nothing before signals have a meaning. Threading: main thread o
 
 import sys
 
-from blockyard.runtime.first_moment import end_on_signals
+from blockyard.runtime.first_moment import end_on_signals, loading
 
 
 def main() -> int:
     """Run the demo engine; its exit code."""
     end_on_signals()
-    from blockyard.connectors.mock.engine_program import run_engine
+    with loading("blockyard-demo-engine", "blockyard", 2):
+        from blockyard.connectors.mock.engine_program import run_engine
 
     return run_engine()
 
