@@ -2,16 +2,18 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from tests.architecture.doc_tables import ROOT, setting_keys
 from tests.charts import made_files
-from tests.charts.chart_cases import BUNDLED, CASES, EXTERNAL, SIDECAR, STANDALONE
+from tests.charts.chart_cases import BUNDLED, CASES, EXTERNAL, MONITORED, SIDECAR, STANDALONE
 from tests.charts.chart_kit import CHART, NAMESPACE, Values, default_values, helm, merged, notes, render
 from tests.charts.dockerfile import stages
 from tests.charts.values_schema import OWNED, settings_schema, values_schema
@@ -48,7 +50,7 @@ def test_the_schema_knows_exactly_the_values_that_exist() -> None:
     def compare(schema: dict[str, Any], values: Any, path: str) -> list[str]:
         if path == ".settings" or schema.get("additionalProperties") is not False or not isinstance(values, dict):
             return []
-        keys = set(schema["properties"]) - {"global"}
+        keys = set(schema["properties"]) - (set() if path else {"global", "enabled"})
         odd = [f"{path}.{key}" for key in keys ^ set(values)]
         # Requests, limits and claims are known to everybody.
         odd = [] if path.endswith(".resources") else odd
@@ -127,6 +129,19 @@ def test_every_value_is_read_by_some_template() -> None:
     # What stands in maps of Kubernetes, and below the settings, is taken as it is.
     free = {"podSecurityContext", "securityContext", "settings", "resources", "updateStrategy", "nodeSelector"}
     assert [name for name in sorted(names(default_values(), free)) if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_the_chart_may_be_a_part_of_another(tmp_path: Path) -> None:
+    outer = tmp_path / "outer"
+    shutil.copytree(CHART, outer / "charts" / "blockyard")
+    dependency = {"name": "blockyard", "version": "*", "condition": "blockyard.enabled"}
+    chart = {"apiVersion": "v2", "name": "outer", "version": "1.0.0", "dependencies": [dependency]}
+    (outer / "Chart.yaml").write_text(yaml.safe_dump(chart))
+    inner = merged(EXTERNAL, MONITORED)
+    found = render({"blockyard": inner | {"enabled": True}, "global": {"team": "kv"}}, chart=outer).objects
+    assert sorted(found, key=str) == sorted(render(inner).objects, key=str)
+    # Last, because the part is gone from the loaded chart then.
+    assert render({"blockyard": inner | {"enabled": False}}, chart=outer).objects == []
 
 
 # --- what Helm says ---------------------------------------------------------------------------------------------------

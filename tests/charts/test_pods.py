@@ -166,6 +166,11 @@ def test_images_are_named_to_the_version(rendered: Rendered) -> None:
 
 
 @in_every_case
+def test_pods_run_on_linux(rendered: Rendered) -> None:
+    assert all(pod.spec["nodeSelector"]["kubernetes.io/os"] == "linux" for pod in rendered.pods)
+
+
+@in_every_case
 def test_every_container_says_what_it_needs(rendered: Rendered) -> None:
     for pod in rendered.pods:
         for container in pod.containers:

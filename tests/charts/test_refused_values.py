@@ -246,6 +246,10 @@ def without(values: Values, *paths: str) -> Values:
         ),
         # sizes
         (
+            merged(BUNDLED, nested("settings.nats.stream_max_bytes", "4GiB")),
+            "nats.bundled.persistence.size: 4Gi has no room for settings.nats.stream_max_bytes (4GiB)",
+        ),
+        (
             merged(BUNDLED, nested("redis.bundled.maxMemory", "2Gi")),
             "redis.bundled.maxMemory: 2Gi does not fit into redis.bundled.resources.limits.memory",
         ),

@@ -76,10 +76,11 @@ def values_schema() -> Schema:
                 "networkPolicy": _network_policy(),
                 "monitoring": _monitoring(),
                 "helmTest": _closed({"enabled": _flag(), "seconds": _number(0)}),
-                # Helm adds it to the values of every chart.
+                # Helm adds the first to all values; a chart that has this one as a part switches it on by the second.
                 "global": _free(),
+                "enabled": _flag(),
             },
-            optional=("global",),
+            optional=("global", "enabled"),
         ),
     }
 

@@ -29,6 +29,12 @@ the values to change. Included once, by the ConfigMap.
 {{- if ne (len ($ports | uniq)) 3 -}}
 {{- fail "ports: the services of a node share an address; give each a port of its own" -}}
 {{- end -}}
+{{- $stream := dig "nats" "stream_max_bytes" "" .Values.settings -}}
+{{- if and .Values.nats.bundled.enabled $stream -}}
+{{- if gt (float64 (include "blockyard.bytes" (list $stream "settings.nats.stream_max_bytes"))) (float64 (include "blockyard.natsFileBytes" .)) -}}
+{{- fail (printf "nats.bundled.persistence.size: %s has no room for settings.nats.stream_max_bytes (%v) and a tenth more" .Values.nats.bundled.persistence.size $stream) -}}
+{{- end -}}
+{{- end -}}
 {{- if .Values.redis.bundled.enabled -}}
 {{- include "blockyard.checkIndexMemory" .Values.redis.bundled -}}
 {{- end -}}
