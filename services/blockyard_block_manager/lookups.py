@@ -1,7 +1,8 @@
 """One lookup over all tiers: local tables at once, the shared index for the rest, within the time given.
 
 Invariants: takes nothing and changes nothing; *miss* is said only where every tier that was asked said so; with no
-time for the shared index the answer is about the node alone.
+time for the shared index the answer is about the node alone. What lies in the store is no hit while no slot may be
+granted for it.
 Threading: one event loop.
 """
 
@@ -34,7 +35,8 @@ async def look_up(
                 [name.key for name, (status, _) in zip(wanted, found, strict=True) if status is Availability.G4]
             )
             for place, (availability, _) in zip(absent, found, strict=True):
-                answer[place] = availability
+                unreachable = availability is Availability.G4 and not core.tables.grants_open
+                answer[place] = Availability.UNKNOWN if unreachable else availability
         core.answered(answer)
         core.spans.looked_up(span, answer)
     return answer

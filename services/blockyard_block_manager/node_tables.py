@@ -228,9 +228,16 @@ class NodeTables:
 
     # --- recovery -----------------------------------------------------------------------------------------------------
     def quarantine(self, tier: Tier, slots: Iterable[int]) -> MutableBlocks | None:
-        """Take free slots out of circulation that a job of an earlier life may still write; None where none is free."""
+        """Take slots out of circulation that a job of an earlier life may still write; None where all are in use.
+
+        A block that nobody holds leaves for that, since its bytes may go at any moment. Its header stays as it is: if
+        the job never writes there, the listing that follows its end finds the block again.
+        """
         pool = self.pool(tier)
-        wanted = {BlockId(slot) for slot in slots if 0 <= slot < pool.capacity}
+        wanted = [BlockId(slot) for slot in set(slots) if 0 <= slot < pool.capacity]
+        idle = [block for block in wanted if pool.state(block) is RowState.INACTIVE]
+        for dropped in self.drop(tier, pool.registered_in(idle)):
+            dropped.release()
         free = [block for block in wanted if pool.state(block) is RowState.FREE]
         return pool.take(free) if free else None
 

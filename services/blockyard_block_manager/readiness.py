@@ -5,6 +5,8 @@ that something is missing, and the check says what still works.
 Threading: one event loop.
 """
 
+from typing import Final
+
 from blockyard.core.vocabulary import WorkerRole
 from blockyard.runtime.bus_values import BusState
 from blockyard.runtime.http import Health
@@ -12,6 +14,8 @@ from blockyard.runtime.lease import LeaseState
 from blockyard.runtime.telemetry import Metrics, Server
 from blockyard_block_manager.node_core import NodeCore
 from blockyard_block_manager.recovery import WorkerPhase
+
+_NO_GRANTS: Final = "nothing is stored, or loaded from below G2,"
 
 
 class Readiness:
@@ -42,18 +46,25 @@ class Readiness:
         if phase is WorkerPhase.READY:
             health.started = True
         if self._core.profile.g4_enabled:
-            away = recovery.phase(WorkerRole.REMOTE_TIER) is not WorkerPhase.READY
-            waits = recovery.waits_for_remote
-            why = "nothing is stored before it has attached" if waits else "G4 is unknown, local tiers go on"
-            what = "is away" if away else "does not answer" if self._hangs(WorkerRole.REMOTE_TIER) else ""
-            health.set("remote-tier", not what, f"the remote-tier {what}: {why}" if what else "")
+            obstacle = self._remote_obstacle()
+            health.set("remote-tier", not obstacle, obstacle)
         elif self._core.profile.remote_runs:
             ended = not recovery.waits_for_remote
-            why = "a remote-tier was left running, though G4 is off: nothing is stored before it has ended"
+            why = f"a remote-tier was left running, though G4 is off: {_NO_GRANTS} before it has ended"
             health.set("remote-tier", ended, "" if ended else why)
         for role in self._needed:
             up = recovery.phase(role) is not WorkerPhase.AWAY and not self._hangs(role)
             self._metrics.dependency_up.labels(role.label).set(up)
+
+    def _remote_obstacle(self) -> str:
+        attached = self._core.recovery.phase(WorkerRole.REMOTE_TIER) is WorkerPhase.READY
+        waits = self._core.recovery.waits_for_remote
+        if attached and waits:
+            return f"the remote-tier may still write for an earlier life: {_NO_GRANTS} before that has ended"
+        if attached and not self._hangs(WorkerRole.REMOTE_TIER):
+            return ""
+        why = f"{_NO_GRANTS} before it has attached" if waits else "G4 is unknown, local tiers go on"
+        return f"the remote-tier {'does not answer' if attached else 'is away'}: {why}"
 
     def _hangs(self, role: WorkerRole) -> bool:
         return self._core.desk.table.silent(role)

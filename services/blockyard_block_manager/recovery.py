@@ -7,7 +7,7 @@
 
 The headers are the truth: after a restart of the block-manager they fill the tables, after a restart of the worker
 they correct them. Slots that a job of an earlier life may still write are kept out of circulation until that job has
-ended and the slots were listed again.
+ended and the slots were listed again; all others are granted meanwhile, however long such a job takes.
 Invariants: nothing is granted before every process that can write the arena is attached, or proven dead by its free
 lock; absent blocks are a miss only while the tables are complete and the worker is there.
 Threading: owned by the event loop of the service. No await.
@@ -59,7 +59,7 @@ class _Worker:
     engine_writes: set[JobId] = field(default_factory=set)
     """Jobs of earlier lives that may still write engine memory."""
     arena_writes: set[JobId] = field(default_factory=set)
-    """Jobs of earlier lives that may still write slots which the tables know already."""
+    """Jobs of earlier lives that may still write slots which somebody holds, so that they cannot be kept apart."""
 
 
 class Recovery:
@@ -135,12 +135,11 @@ class Recovery:
             TiersResizedError: its tiers have other sizes than this life of the block-manager knows.
         """
         worker = self._workers[role]
-        running = [_id(job) for job in answer.running]
-        self._desk.worker_attached(role, Epoch(answer.worker_epoch), running)
+        self._desk.worker_attached(role, Epoch(answer.worker_epoch), [_id(job) for job in answer.running])
         worker.epoch = Epoch(answer.worker_epoch)
         worker.mover = answer.mover
         if role is WorkerRole.REMOTE_TIER:
-            self._remote_attached(worker, running)
+            self._remote_attached(worker, answer.running)
             replaced = False
         else:
             replaced = self._take_geometry(answer)
@@ -248,26 +247,32 @@ class Recovery:
         self._freer.free(Tier.G2, self._tables.clear(Tier.G2).doomed)
         return True
 
-    def _remote_attached(self, worker: _Worker, running: Iterable[JobId]) -> None:
+    def _remote_attached(self, worker: _Worker, running: Iterable[RunningJob]) -> None:
         """From its answer on the remote tier issues nothing of an earlier life of ours but what is running."""
         worker.phase = WorkerPhase.READY
-        worker.arena_writes = {job for job in running if job.epoch < self._profile.epoch}
+        for job in running:
+            if not self._quarantine(worker, job):
+                worker.arena_writes.add(_id(job))
         # Until this moment it may have written slots after their headers were listed.
         self._arena_unsure |= not self._remote_excused
         self._remote_excused = True
 
-    def _quarantine(self, worker: _Worker, running: RunningJob) -> None:
+    def _quarantine(self, worker: _Worker, running: RunningJob) -> bool:
+        """Keep what a job of an earlier life may write out of circulation; false where some of it is in use."""
         job = _id(running)
         if job.epoch >= self._profile.epoch or job in worker.quarantine:
-            return
+            return True
         if running.kind is JobKind.G2_G1:
             worker.engine_writes.add(job)
-        slots = np.frombuffer(running.destinations, dtype="<u4").tolist()
-        worker.quarantine[job] = [
-            QuarantinedSlots(tier, blocks)
-            for tier in _possible_tiers(running.kind)
-            if self._tables.has(tier) and (blocks := self._tables.quarantine(tier, slots)) is not None
-        ]
+        slots = {int(slot) for slot in np.frombuffer(running.destinations, dtype="<u4")}
+        kept = worker.quarantine[job] = []
+        whole = True
+        for tier in _possible_tiers(running.kind):
+            blocks = self._tables.quarantine(tier, slots) if self._tables.has(tier) else None
+            if blocks is not None:
+                kept.append(QuarantinedSlots(tier, blocks))
+            whole &= len(slots) == (0 if blocks is None else len(blocks))
+        return whole
 
     def _inherited_ended(self, job: JobId) -> None:
         for worker in self._workers.values():

@@ -1,10 +1,15 @@
 """The remote tier dies, lags or repeats itself, and the block-manager loses nothing by it."""
 
+from dataclasses import replace
+
 from tests.unit.block_manager.world import OW, RT, MakeWorld, World
 
-from blockyard.core.vocabulary import ItemStatus, JobKind, Tier
+from blockyard.core.block_name import names_of
+from blockyard.core.vocabulary import Availability, ItemStatus, JobKind, RequestId, Tier
+from blockyard.runtime.http import Health
 from blockyard.testing.blocks import chain
 from blockyard.tiers.header import HeaderState
+from blockyard_block_manager.readiness import Readiness
 
 RUN = chain("a", 8)
 KEYS = {bytes(key) for key in RUN}
@@ -134,3 +139,144 @@ def test_a_copy_found_by_its_header_gives_way_to_the_one_just_written(make_world
     assert world.announced(Tier.G3) == KEYS
     assert sum(slot.state is HeaderState.READY for slot in world.tiers[Tier.G3].slots) == 8
     world.at_rest()
+
+
+def test_a_put_of_an_earlier_life_that_hangs_holds_up_nobody(make_world: MakeWorld) -> None:
+    """It only reads the arena."""
+    world: World = make_world().ready()
+    world.connect("one").compute(RUN)
+    for _ in range(3):
+        world.submit(OW)
+        world.workers[OW].work()
+        world.deliver(OW)
+    world.submit(RT)
+    assert world.workers[RT].start() is not None
+    world.start_manager()
+    world.attach()
+    world.settle_without_work()
+    assert world.core.tables.room(Tier.G2) == 8, "the others are pinned: the store lacks them, so they are put again"
+    world.settle()
+    world.at_rest()
+
+
+OLD = chain("b", 8)
+LATE = slice(0, 3)
+"""What of ``RUN`` a hanging read brings, over blocks of ``OLD``."""
+
+
+class _HangingRead:
+    """A read from the store that began no slot yet when its block-manager died: the headers name evicted blocks."""
+
+    def __init__(self, make_world: MakeWorld) -> None:
+        self.world: World = make_world(g2=8).ready()
+        world = self.world
+        for run in (RUN, OLD):
+            world.connect("one").compute(run)
+            world.settle()
+        world.clear(Tier.G3)
+        world.settle()
+        world.core.reset(world.engines["one"].session)
+        world.engines["one"].load(RUN.slice(LATE.start, LATE.stop))
+        world.index.answer()
+        slots = world.tiers[Tier.G2].slots
+        before = [replace(slot) for slot in slots]
+        world.submit(RT)
+        job = world.workers[RT].start()
+        assert job is not None
+        self._job = job
+        self._begun = {place: replace(slot) for place, slot in enumerate(slots) if slot != before[place]}
+        assert len(self._begun) == LATE.stop
+        for place in self._begun:
+            slots[place].state, slots[place].generation = before[place].state, before[place].generation
+        self.evicted = {bytes(slots[place].digest[:16]) for place in self._begun}
+        world.start_manager()
+
+    def offload_only(self) -> None:
+        """Everything happens but at the remote tier."""
+        for _ in range(8):
+            self.world.list_inventory()
+            self.world.submit(OW)
+            self.world.workers[OW].work()
+            self.world.deliver(OW)
+
+    def land(self) -> None:
+        """The store answers at last."""
+        for place, begun in self._begun.items():
+            slot = self.world.tiers[Tier.G2].slots[place]
+            assert slot.generation < begun.generation, "nobody was granted the slot meanwhile"
+            slot.state, slot.generation = begun.state, begun.generation
+        self.world.workers[RT].finish(self._job)
+        self.world.settle()
+
+
+def test_only_the_slots_of_a_hanging_read_of_an_earlier_life_wait_for_it(make_world: MakeWorld) -> None:
+    hanging = _HangingRead(make_world)
+    world = hanging.world
+    world.attach(OW)
+    hanging.offload_only()
+    assert world.held(Tier.G2) >= hanging.evicted, "their headers are whole still"
+    world.attach(RT)
+    hanging.offload_only()
+    assert world.core.tables.room(Tier.G2) == 5
+    assert not world.held(Tier.G2) & hanging.evicted
+    fresh = chain("c", 5)
+    world.connect("one").compute(fresh)
+    hanging.offload_only()
+    assert world.held(Tier.G2) == {bytes(key) for key in fresh}, "all others are granted meanwhile"
+    hanging.land()
+    assert {bytes(key) for key in list(RUN)[LATE]} <= world.held(Tier.G2)
+    assert world.core.tables.room(Tier.G2) == 8
+    world.at_rest()
+
+
+def test_a_hanging_read_that_ends_without_a_write_leaves_the_old_blocks(make_world: MakeWorld) -> None:
+    hanging = _HangingRead(make_world)
+    world = hanging.world
+    world.attach()
+    hanging.offload_only()
+    assert not world.held(Tier.G2) & hanging.evicted
+    world.restart(RT)
+    world.attach(RT)
+    world.settle()
+    assert world.held(Tier.G2) >= hanging.evicted
+    world.at_rest()
+
+
+def test_a_slot_that_somebody_reads_and_a_hanging_read_may_write_is_waited_for(make_world: MakeWorld) -> None:
+    hanging = _HangingRead(make_world)
+    world = hanging.world
+    world.attach(OW)
+    hanging.offload_only()
+    session = world.connect("one").session
+    named = [name for name in names_of(OLD) if bytes(name.key) in hanging.evicted]
+    assert world.core.reserve(session, RequestId("r"), world.scope(), named, 60_000)
+    health = Health()
+    readiness = Readiness(health, world.metrics, world.core)
+    world.attach(RT)
+    hanging.offload_only()
+    readiness.update()
+    assert world.core.tables.room(Tier.G2) == 0
+    assert "may still write for an earlier life" in {check.name: check.detail for check in health.checks}["remote-tier"]
+    world.core.release(session, RequestId("r"))
+    hanging.land()
+    readiness.update()
+    assert {check.name: check.detail for check in health.checks}["remote-tier"] == ""
+    assert not world.held(Tier.G2) & hanging.evicted, "their bytes are gone"
+    assert world.core.tables.room(Tier.G2) == 8
+    world.at_rest()
+
+
+def test_what_lies_below_g2_is_no_hit_while_no_slot_may_be_granted_for_it(make_world: MakeWorld) -> None:
+    world: World = make_world(g2=8).ready()
+    for run in (RUN, OLD):
+        world.connect("one").compute(run)
+        world.settle()
+    world.start_manager()
+    world.attach(OW)
+    world.settle()
+    assert set(world.core.lookup(world.scope(), names_of(OLD))) == {Availability.G2}
+    assert set(world.core.lookup(world.scope(), names_of(RUN))) == {Availability.UNKNOWN}
+    assert set(world.core.lookup(world.scope(), names_of(chain("z", 2)))) == {Availability.MISS}
+    world.attach(RT)
+    world.settle()
+    assert set(world.core.lookup(world.scope(), names_of(RUN))) == {Availability.G3}
