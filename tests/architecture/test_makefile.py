@@ -1,4 +1,4 @@
-"""Installing works also for a user without a home."""
+"""Installing works also for a user without a home, and after an installation that was killed."""
 
 import os
 import shutil
@@ -16,6 +16,58 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 def test_downloads_are_kept_below_the_environment_where_home_cannot_be_written(installer: str, tmp_path: Path) -> None:
     assert "/.venv/cache/uv" in commands(installer, Path("/proc"))
     assert "/.venv/cache" not in commands(installer, tmp_path)
+
+
+PYTHON = """#!/bin/sh
+echo "$@" >> asked
+mkdir -p .venv/bin && touch .venv/bin/python && test ! -e killed && touch .venv/bin/pip
+"""
+"""What is asked to make an environment."""
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "python").write_text(PYTHON)
+    (tmp_path / "python").chmod(0o755)
+    return tmp_path
+
+
+def make_environment(clone: Path) -> int:
+    """Have make see to the environment; returns its exit status."""
+    command = ["make", "PYTHON=./python", ".venv/.made"]
+    return subprocess.run(command, cwd=clone, capture_output=True, check=False, timeout=30).returncode
+
+
+def test_an_environment_that_was_left_half_made_is_made_again(clone: Path) -> None:
+    (clone / "killed").touch()
+    assert make_environment(clone) != 0
+    assert (clone / ".venv/bin/python").exists()
+    (clone / ".venv/bin/torn").touch()
+    (clone / ".venv/cache/uv").mkdir(parents=True)
+    (clone / "killed").unlink()
+    assert make_environment(clone) == 0
+    assert (clone / ".venv/bin/pip").exists()
+    assert not (clone / ".venv/bin/torn").exists()
+    assert (clone / ".venv/cache/uv").exists()
+
+
+def test_an_environment_is_made_once(clone: Path) -> None:
+    assert [make_environment(clone) for _ in range(2)] == [0, 0]
+    assert (clone / "asked").read_text() == "-m venv .venv\n"
+
+
+@pytest.mark.parametrize("mark", [".installed-lock", "lib/python3.11/site-packages/pip-24.0.dist-info/RECORD"])
+def test_an_environment_that_was_whole_before_there_was_a_mark_stays(clone: Path, mark: str) -> None:
+    for name in (".venv/bin/python", f".venv/{mark}", ".venv/lib/module"):
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        (clone / name).touch()
+    assert make_environment(clone) == 0
+    assert not (clone / "asked").exists()
+    (clone / ".venv/bin/python").unlink()
+    assert make_environment(clone) == 0
+    assert (clone / "asked").read_text() == "-m venv .venv\n"
+    assert (clone / ".venv/lib/module").exists()
 
 
 def commands(installer: str, home: Path) -> str:
