@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import os
-import signal
 import time
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
@@ -30,6 +28,7 @@ from blockyard.core.chain_run import ChainRun
 from blockyard.core.vocabulary import Availability, ItemStatus, Tier
 from blockyard.runtime.node_folder import ServiceName
 from blockyard.runtime.settings import NodeSettings
+from blockyard.testing.frozen import frozen
 from blockyard.testing.running_node import RunningNode, eventually, running_node
 
 __all__ = ["node_folder", "settings"]
@@ -62,17 +61,15 @@ S3 = Dependency("seaweedfs_server", RT, "s3", ("redis", "attached"))
 @contextlib.contextmanager
 def lost(server: EmbeddedServer, how: Loss) -> Iterator[None]:
     """Without the server; it is back at the end."""
-    if how is Loss.KILLED:
-        server.kill()
-    else:
-        os.kill(server.pid, signal.SIGSTOP)
+    if how is Loss.FROZEN:
+        with frozen(server.pid):
+            yield
+        return
+    server.kill()
     try:
         yield
     finally:
-        if how is Loss.KILLED:
-            server.start()
-        else:
-            os.kill(server.pid, signal.SIGCONT)
+        server.start()
 
 
 async def checks(node: RunningNode, service: ServiceName) -> dict[str, tuple[bool, str]]:

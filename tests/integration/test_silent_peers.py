@@ -5,9 +5,7 @@ What is asserted is counted: requests that met a timeout, wrong bytes, and that 
 
 import asyncio
 import contextlib
-import os
-import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -17,7 +15,6 @@ from pydantic import ByteSize
 from tests.integration.engine_kit import ALL, BM, OW, RT, node_folder, settings
 
 from blockyard.cli.embedded.seaweedfs import SeaweedfsServer
-from blockyard.cli.embedded.server import EmbeddedServer
 from blockyard.cli.embedded.valkey import ValkeyServer
 from blockyard.connectors.client import BlockyardClient, EngineDescription
 from blockyard.connectors.engine_memory import EngineMemory
@@ -26,6 +23,7 @@ from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS, TraceRequest
 from blockyard.core.identity import ModelIdentity
 from blockyard.core.vocabulary import EngineId, ItemStatus, Tier
 from blockyard.runtime.settings import G2Section, NodeSettings
+from blockyard.testing.frozen import frozen
 from blockyard.testing.running_node import RunningNode, eventually, running_node
 
 __all__ = ["node_folder", "settings"]
@@ -91,15 +89,6 @@ async def engines_at(node: RunningNode, *names: str) -> AsyncIterator[Engines]:
         yield Engines(engines)
 
 
-@contextlib.contextmanager
-def hanging(server: EmbeddedServer) -> Iterator[None]:
-    os.kill(server.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
-
-
 async def clear_own_tiers(node: RunningNode) -> None:
     for tier in (Tier.G2, Tier.G3):
         assert (await node.post(f"/v1/tiers/{tier.label}:clear")).is_success
@@ -133,8 +122,8 @@ async def test_a_process_that_hangs_costs_few_requests_a_wait_and_comes_back(
     async with running_node(settings.model_copy(update=sizes), *ALL) as node:
         await node.ready()
         stopping = {
-            "object store": lambda: hanging(seaweedfs_server),
-            "index": lambda: hanging(valkey_server),
+            "object store": lambda: frozen(seaweedfs_server.pid),
+            "index": lambda: frozen(valkey_server.pid),
             "remote-tier": lambda: node.hanging(RT),
             "offload-worker": lambda: node.hanging(OW),
             "block-manager": lambda: node.hanging(BM),

@@ -1,9 +1,7 @@
 """An object store that accepts connections and never answers, in front of a real remote-tier process."""
 
 import asyncio
-import os
 import shutil
-import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -17,6 +15,7 @@ from blockyard.cli.embedded.seaweedfs import SeaweedfsServer
 from blockyard.cli.embedded.valkey import ValkeyServer
 from blockyard.core.vocabulary import Availability, ItemStatus
 from blockyard.testing.blocks import chain
+from blockyard.testing.frozen import frozen
 from blockyard.testing.remote_process import RemoteServers, RemoteTierProcess, empty_index, failing, remote_settings
 from blockyard.wire.worker_channel import Job
 
@@ -102,8 +101,7 @@ async def test_a_store_that_falls_silent_delays_no_job_and_comes_back(
         bench = remote.bench
         await bench.put(RUN)
         locators = (await bench.find(RUN)).locators
-        os.kill(seaweedfs_server.pid, signal.SIGSTOP)
-        try:
+        with frozen(seaweedfs_server.pid):
             bench.fill(OTHER, first_slot=20)
             loaded, stored = await asyncio.gather(
                 timed(remote, bench.get_job(RUN, locators, first_slot=8)),
@@ -113,8 +111,6 @@ async def test_a_store_that_falls_silent_delays_no_job_and_comes_back(
             await remote.until(failing("s3"))
             assert await found(remote) == [UNKNOWN] * 8, "what cannot be read now is no hit"
             assert await timed(remote, bench.get_job(RUN, locators, first_slot=8)) == {ItemStatus.UNKNOWN}
-        finally:
-            os.kill(seaweedfs_server.pid, signal.SIGCONT)
         await remote.until(lambda page: page.is_success)
         assert await found(remote) == [HIT] * 8
         assert (await bench.load(RUN, first_slot=8)).all_ok

@@ -4,11 +4,9 @@ Threading: one event loop, in the main thread (children start from there).
 """
 
 import asyncio
-import os
-import signal
 import sysconfig
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +17,7 @@ from blockyard.core.errors import ServerStartError
 from blockyard.runtime.node_folder import NodeFolder, ServiceName
 from blockyard.runtime.settings import NodeSettings
 from blockyard.runtime.settings_source import environment_of
+from blockyard.testing.frozen import frozen
 
 WAIT_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.01
@@ -73,13 +72,8 @@ class RunningNode:
     @contextmanager
     def hanging(self, service: ServiceName) -> Iterator[None]:
         """With a service that stands still: its sockets accept, nothing answers."""
-        pid = self._children[service].pid
-        os.killpg(pid, signal.SIGSTOP)
-        try:
+        with frozen(self._children[service].pid):
             yield
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGCONT)
 
     async def stop(self) -> None:
         """End all services in order."""

@@ -2,9 +2,7 @@
 
 import asyncio
 import dataclasses
-import os
 import shutil
-import signal
 import time
 
 import nats
@@ -22,6 +20,7 @@ from blockyard.runtime.bus import WINDOW_MESSAGES, Bus
 from blockyard.runtime.bus_values import BucketSpec, BusState, OutgoingMessage, PublishOutcome, StreamSpec
 from blockyard.runtime.settings import NatsSection
 from blockyard.testing.bus_kit import WAIT_SECONDS, becomes, connected_bus, read_until
+from blockyard.testing.frozen import frozen
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent, new_trace
 
 STREAM = StreamSpec(name="EVENTS", subjects=("events.>",), max_bytes=64 << 20)
@@ -183,15 +182,12 @@ async def test_a_killed_server_loses_and_doubles_nothing_with_resending(bus: Bus
 
 async def test_a_frozen_server_costs_one_timeout_and_no_more(bus: Bus, server: NatsServer) -> None:
     await bus.ensure_stream(STREAM)
-    os.kill(server.pid, signal.SIGSTOP)
-    try:
+    with frozen(server.pid):
         began = time.monotonic()
         outcome = await bus.publish_window(messages(10))
         assert outcome.acked == 0
         assert isinstance(outcome.failure, DeadlineExceededError)
-        assert time.monotonic() - began < 2.0
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
+        assert time.monotonic() - began < 5.0, "one second, and not one for each message"
     assert (await bus.publish_window(messages(10))).acked == 10
     assert await stored(server) == [message.data for message in messages(10)]
 
