@@ -13,7 +13,6 @@ import json
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from pathlib import Path
 from types import FrameType
@@ -23,8 +22,9 @@ from tests.compose.smoke import tools
 from tests.compose.smoke.compose import Compose, free_port_variables
 from tests.compose.smoke.engine import Docker, docker_answers
 from tests.compose.smoke.isolation import run_inside
-from tests.compose.smoke.leftovers import leftovers, remove_groups
+from tests.compose.smoke.leftovers import leftovers, remove_groups, remove_mount_point
 from tests.compose.smoke.plan import Plan, left, say
+from tests.compose.smoke.run_folder import RunFolder, remove_dead, run_folder, the_only_run
 from tests.compose.smoke.shell import Deadline, Shell, SmokeError
 from tests.compose.smoke.trial import Trial
 
@@ -37,28 +37,40 @@ def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, _interrupt)
     began = time.monotonic()
-    folder = Path(tempfile.mkdtemp(prefix="blockyard-smoke-"))
     facts: dict[str, Any] = {}
     try:
-        status = _run(options, folder, facts)
+        with the_only_run():
+            status = _alone(options, facts)
     except SmokeError as error:
         say(f"FAILED: {error}")
         status = _FAILED
     except KeyboardInterrupt:
         say("interrupted")
         status = _INTERRUPTED
-    finally:
-        log = folder / "smoke.log"
-        if options.log is not None and log.exists():
-            shutil.copy(log, options.log)
-        shutil.rmtree(folder)
-    if facts.get("engine") == "podman":
-        remove_groups()
-        facts["left"] = leftovers(folder)
-        status = status or (_FAILED if facts["left"] else _HELD)
     facts |= {"passed": status == _HELD, "seconds": round(time.monotonic() - began, 1)}
     say(json.dumps(facts))
     return status
+
+
+def _alone(options: argparse.Namespace, facts: dict[str, Any]) -> int:
+    for dead in remove_dead():
+        say(f"removed {dead}, left by a run that was killed")
+    path = None
+    try:
+        with run_folder() as folder:
+            path = folder.path
+            try:
+                status = _run(options, folder, facts)
+            finally:
+                log = path / "smoke.log"
+                if options.log is not None and log.exists():
+                    shutil.copy(log, options.log)
+    finally:
+        if path is not None and facts.get("engine") == "podman":
+            remove_groups()
+            remove_mount_point()
+            facts["left"] = leftovers(path)
+    return status or (_FAILED if facts.get("left") else _HELD)
 
 
 def _options() -> argparse.Namespace:
@@ -73,7 +85,8 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _run(options: argparse.Namespace, folder: Path, facts: dict[str, Any]) -> int:
+def _run(options: argparse.Namespace, held: RunFolder, facts: dict[str, Any]) -> int:
+    folder = held.path
     plan = Plan(str(folder), _driver(), options.seconds, options.short)
     shell = Shell(folder / "smoke.log", Deadline(options.seconds))
     if options.engine == "docker" or (options.engine == "auto" and docker_answers(shell)):
@@ -93,7 +106,8 @@ def _run(options: argparse.Namespace, folder: Path, facts: dict[str, Any]) -> in
     for part in _PARTS:
         left_seconds = max(end - time.monotonic(), 1.0)
         module = f"tests.compose.smoke.{part}"
-        status = run_inside(module, str(folder), own_network=part == "inside", seconds=left_seconds)
+        own_network = part == "inside"
+        status = run_inside(module, str(folder), own_network=own_network, seconds=left_seconds, held=held.lock)
         facts |= left(folder, part)
         if status != 0:
             return _FAILED

@@ -24,7 +24,7 @@ _END_WITH_PARENT: Final = ("setpriv", "--pdeathsig", "KILL")
 _END_SECONDS: Final = 20.0
 
 
-def run_inside(module: str, *arguments: str, own_network: bool, seconds: float) -> int:
+def run_inside(module: str, *arguments: str, own_network: bool, seconds: float, held: int) -> int:
     """Run a module of this package inside; returns its exit status.
 
     Args:
@@ -32,13 +32,16 @@ def run_inside(module: str, *arguments: str, own_network: bool, seconds: float) 
         arguments: its command line.
         own_network: whether it gets a network of its own; otherwise it has the machine's.
         seconds: how long it may take.
+        held: descriptor that stays open inside until the last process has ended.
 
     Raises:
         SmokeError: it took longer.
     """
     namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", *(["--net"] if own_network else [])]
     first = ["sh", "-c", _FIRST_PROCESS, "sh", sys.executable, "-m", module, *arguments]
-    process = subprocess.Popen([*_END_WITH_PARENT, "unshare", *namespaces, *first], cwd=ROOT, start_new_session=True)
+    process = subprocess.Popen(
+        [*_END_WITH_PARENT, "unshare", *namespaces, *first], cwd=ROOT, start_new_session=True, pass_fds=(held,)
+    )
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:

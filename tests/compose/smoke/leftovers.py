@@ -4,6 +4,8 @@ import contextlib
 from pathlib import Path
 from typing import Final
 
+from tests.compose.smoke.podman import STATE
+
 _GROUPS: Final = Path("/sys/fs/cgroup")
 _PARENT: Final = "libpod_parent"
 
@@ -19,11 +21,19 @@ def remove_groups() -> None:
             folder.rmdir()
 
 
+def remove_mount_point() -> None:
+    """Remove the folder on which parts of a run mount what podman needs while it runs: outside of them it is empty."""
+    with contextlib.suppress(FileNotFoundError):
+        STATE.rmdir()
+
+
 def leftovers(folder: Path) -> list[str]:
     """Everything that still names the folder of the run, and control groups of containers."""
-    found = [f"folder {folder}"] if folder.exists() else []
+    found = [f"folder {path}" for path in (folder, STATE) if path.exists()]
     found += [
-        f"mount {line.split()[1]}" for line in Path("/proc/mounts").read_text().splitlines() if str(folder) in line
+        f"mount {line.split()[1]}"
+        for line in Path("/proc/mounts").read_text().splitlines()
+        if str(folder) in line or str(STATE) in line
     ]
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -2,7 +2,9 @@
 
 Runs inside namespaces of its own (see ``isolation``), as root, without systemd. So what systemd would do is done here:
 health checks are run at their intervals by a thread, for as long as the engine serves.
-Invariants: everything that podman writes lies below the folder of the run.
+Invariants: everything that podman writes lies below the folder of the run, and what it needs only while it runs in
+memory below ``STATE``, mounted in the namespace of the part. That path is short, however long the folder's is: podman
+takes none beyond 50 characters, the kernel none of a socket beyond 107.
 """
 
 import json
@@ -29,6 +31,8 @@ cgroup_manager = "cgroupfs"
 runtime = "runc"
 events_logger = "file"
 """
+STATE: Final = Path("/run/blockyard-smoke")
+"""Mount point of what podman needs only while it runs; the same for all parts, for podman insists on that."""
 _BUILD_SECONDS: Final = 300.0
 _SOCKET_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.3
@@ -42,7 +46,7 @@ class Podman:
     """One engine with nothing in it but what this run puts there."""
 
     def __init__(self, shell: Shell, folder: Path, driver: str) -> None:
-        """Prepare below ``folder``.
+        """Prepare below ``folder``, in a mount namespace of one's own.
 
         Args:
             shell: runs the programs.
@@ -50,13 +54,15 @@ class Podman:
             driver: how layers are stored: ``overlay``, or ``vfs`` where the kernel refuses overlays.
         """
         folder.mkdir(exist_ok=True)
+        STATE.mkdir(exist_ok=True)
+        shell.run("mount", "-t", "tmpfs", "tmpfs", STATE)
         configuration = folder / "containers.conf"
         configuration.write_text(_CONFIGURATION.format(folder=folder))
         self.shell = shell.with_environment(CONTAINERS_CONF=str(configuration))
-        self.socket = folder / "engine.sock"
+        self.socket = STATE / "engine.sock"
         self._words = (
-            *("podman", "--root", str(folder / "storage"), "--runroot", str(folder / "run")),
-            *("--tmpdir", str(folder / "tmp"), "--storage-driver", driver),
+            *("podman", "--root", str(folder / "storage"), "--runroot", str(STATE / "run")),
+            *("--tmpdir", str(STATE / "tmp"), "--storage-driver", driver),
         )
 
     def run(self, *words: str | Path, seconds: float = 60.0, stdin: Path | None = None) -> str:
