@@ -50,7 +50,7 @@ def ask(
     profiles: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``compose config`` with nothing but the given variables, and no ``.env``."""
+    """Run ``compose config`` with nothing but the given variables, and no files of settings beside it."""
     options = [word for file in files for word in ("--file", str(file))]
     options += [word for profile in profiles for word in ("--profile", profile)]
     return subprocess.run(
@@ -64,7 +64,7 @@ def ask(
             "config",
             *words,
         ],
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **(environment or {})},
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "SETTINGS_FILE": os.devnull, **(environment or {})},
         capture_output=True,
         text=True,
         check=False,

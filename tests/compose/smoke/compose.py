@@ -5,6 +5,7 @@ The program is taken out of its wheel: the console script beside it swallows the
 
 import importlib.util
 import json
+import os
 import re
 import resource
 from collections.abc import Mapping, Sequence
@@ -53,9 +54,9 @@ class Compose:
 
     @property
     def words(self) -> list[str]:
-        """Command line up to the verb; a ``.env`` of the user is none of this run's business."""
-        settings = self.folder / "empty.env"
-        settings.touch()
+        """Command line up to the verb; settings of the user are none of this run's business."""
+        settings = self.folder / "no-settings.env"
+        settings.write_text(f"SETTINGS_FILE={os.devnull}\n")
         files = [word for file in self.files for word in ("--file", str(file))]
         profiles = [word for profile in self.profiles for word in ("--profile", profile)]
         return [str(compose_program()), "--project-name", self.project, "--env-file", str(settings), *files, *profiles]

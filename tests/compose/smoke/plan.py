@@ -9,7 +9,7 @@ from typing import Any, Final, final
 from tests.compose.smoke.shell import Deadline, Shell
 
 _PLAN: Final = "plan.json"
-_FOREIGN: Final = ("BLOCKYARD_", "COMPOSE_", "PORT_")
+_FOREIGN: Final = ("BLOCKYARD_", "COMPOSE_", "PORT_", "SETTINGS_FILE")
 _OF_ENGINE: Final = ("DOCKER_",)
 
 

@@ -32,7 +32,7 @@ def prove(compose: Compose, *, short: bool) -> dict[str, Any]:
     """
     program = Path(sysconfig.get_path("scripts")) / "blockyard"
     files = [word for file in compose.files for word in ("--compose", str(file))]
-    command = shlex.join((str(compose_program()), "--env-file", str(compose.folder / "empty.env")))
+    command = shlex.join((str(compose_program()), "--env-file", str(compose.folder / "no-settings.env")))
     options = ("--project", compose.project, "--compose-command", command, *(["--short"] * short))
     seconds = ("--seconds", str(_LIMIT_SECONDS))
     done = compose.shell.attempt(program, "demo", "--json", *seconds, *options, *files, seconds=_LIMIT_SECONDS + 30.0)
