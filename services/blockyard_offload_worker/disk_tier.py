@@ -103,8 +103,9 @@ class DiskTier:
             ) from error
         except StorageError as error:
             status = ItemStatus.NO_SPACE if isinstance(error, NoSpaceError) else ItemStatus.IO_ERROR
-            _log.error("going on without the disk tier", reason=str(error))
-            return DiskOutage(status, str(error))
+            detail = f"g3.folder: {error}"
+            _log.error("going on without the disk tier", reason=detail)
+            return DiskOutage(status, detail)
         _log.info(
             "slab open",
             slots=slab.slots,

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from blockyard.core.errors import (
     AccessDeniedError,
     BlockyardError,
+    ConfigurationError,
     DeadlineExceededError,
     ForeignFileError,
     ObjectNotFoundError,
@@ -19,6 +20,7 @@ from blockyard.core.errors import (
 )
 from blockyard.runtime.bus_values import server_of
 from blockyard.runtime.settings import G4Section, RedisSection
+from blockyard.tiers.store_marker import marker_key
 
 _UNKNOWN_ACCOUNT: Final = "InvalidAccessKeyId"
 _WRONG_SECRET: Final = "SignatureDoesNotMatch"
@@ -39,8 +41,15 @@ def store_complaint(error: BlockyardError, g4: G4Section) -> str:
             return f"g4.endpoint_url: no object store at {g4.endpoint_url}: {error.detail}; check scheme, host and port"
         case ObjectNotFoundError():
             return f"g4.bucket, g4.prefix: {g4.bucket}/{g4.prefix} has vanished: bring it back, or start this anew"
+        case ForeignFileError() if "found" in error.fields:
+            return f"g4.bucket, g4.prefix: {error.finding}: bring the first one back, or start this anew"
         case ForeignFileError():
-            return f"g4.bucket, g4.prefix: {error}"
+            place = f"{g4.bucket}/{marker_key(g4.prefix)}"
+            return (
+                f"g4.bucket, g4.prefix: {error.finding}: name others, or remove the object {place} if nobody needs it"
+            )
+        case ConfigurationError() if "key" in error.fields:
+            return f"{error.fields['key']}: {error.detail}"
         case _:
             return str(error)
 
@@ -59,7 +68,8 @@ def index_complaint(error: UnavailableError, redis: RedisSection) -> str:
         case DeadlineExceededError():
             return f"redis.url: {server} does not answer in time (redis.timeout_seconds); check port and scheme"
         case _:
-            return f"redis.url: no index at {server}: {error.detail}"
+            what = "host and port" if urlsplit(url).hostname else "the path"
+            return f"redis.url: no index at {server}: {error.detail}; check {what}"
 
 
 def settings_named(complaint: str) -> frozenset[str]:

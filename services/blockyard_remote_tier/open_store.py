@@ -74,7 +74,9 @@ class OpenStore:
         """
         if self._marker is not None and self._marker.target_bytes != self._target_bytes:
             raise ConfigurationError(
-                "the store was made for packs of another size", key="g4.target_bytes", store=self._marker.target_bytes
+                f"the store was made for packs of {self._marker.target_bytes} bytes: set this to that, "
+                "or let g4.prefix name another store",
+                key="g4.target_bytes",
             )
 
     def geometry(self, payload_bytes: int) -> PackGeometry:

@@ -159,7 +159,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
     if not 0 < seconds <= _LONGEST_TIMEOUT_SECONDS:
-        raise ValueError("out of range")
+        raise argparse.ArgumentTypeError(f"{text} is no time above 0 and up to {_LONGEST_TIMEOUT_SECONDS:g} seconds")
     return seconds

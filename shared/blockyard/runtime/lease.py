@@ -13,6 +13,7 @@ Threading: one event loop, no other thread.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from enum import StrEnum, unique
 from typing import Final
@@ -147,13 +148,21 @@ class InstanceLease:
         elif holder is not None and holder.folder == self._record.folder:
             self._change(LeaseState.FENCED, f"this state folder is known under epoch {holder.epoch}")
         else:
-            who = f"folder {holder.folder}" if holder is not None else "a record that cannot be read"
-            self._change(LeaseState.TAKEN, f"the name is held by {who}")
+            self._change(LeaseState.TAKEN, self._taken_by(holder))
 
     async def _write(self, last_revision: int) -> None:
         data = msgspec.json.encode(self._record)
         self._revision = await self._bus.write_record(self._bucket, self._key, data, last_revision)
         self._change(LeaseState.HELD)
+
+    def _taken_by(self, holder: InstanceRecord | None) -> str:
+        who = "a record that cannot be read"
+        if holder is not None:
+            who = f"a node at {holder.api_url or 'an unknown address'} with state folder {holder.folder}"
+        return (
+            f"node.name: {self._record.instance} is held by {who}; give one of the two another name "
+            "(one that has ended loses it after nats.lease_ttl_seconds)"
+        )
 
     def _is_ours(self, holder: InstanceRecord) -> bool:
         return holder.folder == self._record.folder and holder.epoch <= self._record.epoch
@@ -169,7 +178,8 @@ class InstanceLease:
         if (state, detail) == (self._state, self._detail):
             return
         self._state, self._detail = state, detail
-        _log.info("lease changed", key=self._key, state=state.value, detail=detail)
+        level = logging.WARNING if state is LeaseState.TAKEN else logging.INFO
+        _log.log(level, "lease changed", key=self._key, state=state.value, detail=detail)
         if self._on_change is not None:
             self._on_change(state, detail)
 

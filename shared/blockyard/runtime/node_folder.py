@@ -227,5 +227,10 @@ def _check_folder(path: Path) -> None:
 
 def unusable(path: Path, error: OSError) -> ConfigurationError | DiskFullError:
     """What to raise for a system error about a file of the state folder: a full disk is no wrong setting."""
-    kind = DiskFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else ConfigurationError
-    return kind("cannot use the state folder", key="node.folder", path=str(path), reason=error.strerror or str(error))
+    where = {"key": "node.folder", "path": str(path), "reason": error.strerror or str(error)}
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError("cannot use the state folder", **where)
+    otherwise = "let node.folder name another one"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        otherwise = f"make it writable for the user of this process, or {otherwise}"
+    return ConfigurationError(f"cannot use the state folder: {otherwise}", **where)

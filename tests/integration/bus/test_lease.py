@@ -4,6 +4,7 @@ import asyncio
 import shutil
 
 import pytest
+from structlog.testing import capture_logs
 
 from blockyard.cli.embedded.nats import NatsServer
 from blockyard.core.errors import (
@@ -91,11 +92,26 @@ async def test_a_name_held_by_another_folder_is_taken_over_only_after_it_expired
         await holder.becomes(LeaseState.HELD)
         async with Holder(bus, section, record(folder="f2", epoch=9)) as other:
             await other.becomes(LeaseState.TAKEN)
-            assert "f1" in other.details[-1]
+            assert other.details[-1].startswith("node.name: node-a is held by a node at http://127.0.0.1:1 with ")
+            assert "state folder f1; give one of the two another name" in other.details[-1]
             assert [item.folder for item in await list_instances(bus, section)] == ["f1"]
             await holder.__aexit__()
             await other.becomes(LeaseState.HELD)
     assert [item.folder for item in await list_instances(bus, section)] == ["f2"]
+
+
+async def test_a_taken_name_is_one_warning_however_often_it_is_found_taken(bus: Bus, section: NatsSection) -> None:
+    spec = BucketSpec(name="instances", ttl_seconds=1.0)
+    async with Holder(bus, section, record()) as holder:
+        await holder.becomes(LeaseState.HELD)
+        with capture_logs() as lines:
+            async with Holder(bus, section, record(folder="f2", epoch=9)) as other:
+                await other.becomes(LeaseState.TAKEN)
+                # A renewal takes as long as a look at the taken name.
+                seen = await bus.read_record(spec, KEY)
+                await read_until(lambda: bus.read_record(spec, KEY), lambda found: found.revision >= seen.revision + 3)
+        (warning,) = [line for line in lines if line["log_level"] == "warning"]
+        assert "held by a node at http://127.0.0.1:1" in warning["detail"]
 
 
 async def test_a_later_life_replaces_the_record_of_an_earlier_one(bus: Bus, section: NatsSection) -> None:

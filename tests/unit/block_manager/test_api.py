@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.unit.block_manager.world import MODEL, OW, MakeWorld, World
+from tests.unit.block_manager.world import MODEL, OW, RT, MakeWorld, World
 
 from blockyard.core.errors import (
     BlockNotFoundError,
@@ -172,6 +172,22 @@ async def test_a_lookup_with_time_asks_the_shared_index_for_the_rest(api: Api) -
     link.answering = False
     answer = (await api.http.post("/v1/lookup", json=body)).json()
     assert answer == {"availability": ["unknown", "unknown"], "prefix_blocks": 0}
+
+
+async def test_what_lies_in_the_store_is_no_hit_while_no_slot_may_be_granted_for_it(api: Api) -> None:
+    world = api.world
+    world.start_manager()
+    world.attach(OW)
+    world.settle()
+    index = RemoteIndex(world.clock)
+    index.connect(Link())
+    body = {"identity": IDENTITY, "digests": [chain("b", 1).digest(0).hex()], "remote_wait_ms": 50}
+    async with client(world, index, nobody) as http:
+        assert (await http.post("/v1/lookup", json=body)).json()["availability"] == ["unknown"]
+        world.attach(RT)
+        world.settle()
+        assert (await http.post("/v1/lookup", json=body)).json()["availability"] == ["g4"]
+    await index.close()
 
 
 async def test_a_lookup_belongs_to_the_trace_that_its_header_names(api: Api) -> None:

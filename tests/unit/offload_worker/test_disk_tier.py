@@ -42,6 +42,7 @@ async def test_a_device_that_fails_costs_the_tier_only(
     outage = await DiskTier.open(plan(tmp_path), Epoch(1))
     assert isinstance(outage, DiskOutage)
     assert outage.status is status
+    assert outage.detail == f"g3.folder: {error}"
 
 
 async def test_a_file_that_is_not_ours_stops_the_start(tmp_path: Path) -> None:

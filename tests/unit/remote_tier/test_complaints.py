@@ -6,6 +6,7 @@ from pydantic import SecretStr
 from blockyard.core.errors import (
     AccessDeniedError,
     BlockyardError,
+    ConfigurationError,
     DeadlineExceededError,
     ForeignFileError,
     ObjectNotFoundError,
@@ -29,7 +30,9 @@ G4 = G4Section(access_key=SecretStr("hush-name"), secret_key=SecretStr("hush-sec
         (UnavailableError("Connection refused"), ["g4.endpoint_url"], "127.0.0.1:8333: Connection refused"),
         (DeadlineExceededError(), ["g4.endpoint_url"], "does not answer in time"),
         (ObjectNotFoundError(), ["g4.bucket", "g4.prefix"], "cache/kv has vanished"),
-        (ForeignFileError("another store"), ["g4.bucket", "g4.prefix"], "another store"),
+        (ForeignFileError("another store", found="ab"), ["g4.bucket", "g4.prefix"], "start this anew"),
+        (ForeignFileError("not a marker"), ["g4.bucket", "g4.prefix"], "or remove the object cache/kv/store.json"),
+        (ConfigurationError("packs of 1 bytes", key="g4.target_bytes"), ["g4.target_bytes"], "packs of 1 bytes"),
     ],
 )
 def test_a_failure_of_the_store_names_the_settings(error: BlockyardError, keys: list[str], reason: str) -> None:
@@ -37,6 +40,7 @@ def test_a_failure_of_the_store_names_the_settings(error: BlockyardError, keys: 
     assert settings_named(complaint) == frozenset(keys)
     assert reason in complaint
     assert "hush" not in complaint
+    assert "folder" not in complaint
 
 
 def test_a_store_that_wants_an_account_is_told_from_one_that_refuses_it() -> None:
@@ -58,9 +62,17 @@ def test_another_failure_is_told_as_it_is() -> None:
         ("redis://:hush@host:6379/0", AccessDeniedError("invalid pair"), "refuses this user or password"),
         ("redis://u:hush@host:6379/0", AccessDeniedError("no permissions to run 'get'"), "no permissions to run 'get'"),
         ("redis://u:hush@host:6379/0", DeadlineExceededError(), "does not answer in time"),
-        ("redis://u:hush@host:6379/0", UnavailableError("refused"), "no index at host:6379: refused"),
-        ("redis://u:hush@host/0", UnavailableError("refused"), "no index at host: refused"),
-        ("unix:///run/redis.sock?password=hush", UnavailableError("refused"), "no index at /run/redis.sock: refused"),
+        (
+            "redis://u:hush@host:6379/0",
+            UnavailableError("refused"),
+            "no index at host:6379: refused; check host and port",
+        ),
+        ("redis://u:hush@host/0", UnavailableError("refused"), "no index at host: refused; check host and port"),
+        (
+            "unix:///run/redis.sock?password=hush",
+            UnavailableError("refused"),
+            "no index at /run/redis.sock: refused; check the path",
+        ),
     ],
 )
 def test_a_failure_of_the_index_names_its_setting(url: str, error: UnavailableError, reason: str) -> None:

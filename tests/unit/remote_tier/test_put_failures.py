@@ -19,7 +19,7 @@ from blockyard.core.errors import (
 )
 from blockyard.core.vocabulary import Availability, Generation, ItemStatus, PackId
 from blockyard.testing.blocks import chain
-from blockyard.testing.remote_bench import PackControl
+from blockyard.testing.remote_bench import GEOMETRY, PackControl
 from blockyard.tiers.arena import PAGE_BYTES
 from blockyard.tiers.g4_packs import PACK_HEADER_BYTES, decode_pack_header
 from blockyard.tiers.header import HEADER_BYTES, HeaderState
@@ -229,7 +229,8 @@ async def test_a_store_made_for_other_packs_takes_none_of_ours(node: Node, make_
     assert not await other.tier.upkeep.round()
     ok, detail = other.check("s3")
     assert not ok
-    assert "target_bytes" in detail
+    assert detail.startswith("g4.target_bytes: ")
+    assert f"packs of {GEOMETRY.target_bytes} bytes" in detail
     await other.bench.attach()
     with pytest.raises(ConfigurationError):
         await other.bench.put(RUN)

@@ -167,6 +167,13 @@ def test_a_wrong_command_line_is_refused(argv: list[str], capsys: pytest.Capture
     assert "usage" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["-1", "0", "61", "soon", "nan"])
+def test_a_timeout_that_is_none_is_told_what_one_is(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        health_check.main(["ready", "--service", SERVICE, "--timeout", text])
+    assert f"--timeout: {text} is no time above 0 and up to 60 seconds" in capsys.readouterr().err
+
+
 def test_the_folder_comes_from_environment_over_file_over_default(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("node: {folder: /from/file}\n")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from blockyard.core.errors import ConfigurationError, DiskFullError, ForeignFileError
-from blockyard.runtime.node_folder import NodeFolder, ServiceName, replace_file
+from blockyard.runtime.node_folder import NodeFolder, ServiceName, replace_file, unusable
 from blockyard.runtime.settings import G3Section, NodeSection, NodeSettings
 
 
@@ -132,3 +132,16 @@ def test_full_disk_is_said_to_be_full_not_wrongly_set(node: NodeFolder, monkeypa
     for attempt in (lambda: replace_file(folder.epoch, b"1"), node.identify):
         with pytest.raises(DiskFullError, match=r"No space left on device.*Free space"):
             attempt()
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_folder_that_may_not_be_written_is_told_so(tmp_path: Path, number: int) -> None:
+    error = unusable(tmp_path, OSError(number, "no"))
+    assert error.fields["key"] == "node.folder"
+    assert "make it writable for the user of this process, or let node.folder name another one" in str(error)
+
+
+def test_a_folder_with_something_in_its_place_is_not_called_read_only(tmp_path: Path) -> None:
+    error = unusable(tmp_path, OSError(errno.ENOTDIR, "not a folder"))
+    assert "let node.folder name another one" in str(error)
+    assert "writable" not in str(error)
