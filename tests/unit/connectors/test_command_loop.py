@@ -86,7 +86,7 @@ async def test_the_process_ends_in_order(tmp_path: Path, last_words: bytes) -> N
     """After ``quit`` while its input is still open, and at the end of its input."""
     path = tmp_path / "c.sock"
     async with served(path, ScriptedManager()):
-        options = ("--socket", str(path), "--name", "e", "--blocks", "4", "--block-bytes", "4096")
+        options = ("--socket", str(path), "--name", "e", "--blocks", "24", "--block-bytes", "4096")
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "blockyard.connectors.mock", *options),
             stdin=asyncio.subprocess.PIPE,
@@ -101,5 +101,8 @@ async def test_the_process_ends_in_order(tmp_path: Path, last_words: bytes) -> N
             process.stdin.write(last_words)
             if not last_words:
                 process.stdin.close()
-            assert (await process.wait(), await process.stderr.read()) == (0, b"")
+            said = await process.stderr.read()
+        # On a busy machine it may have had to wait for its node.
+        assert [line for line in said.splitlines() if b"waiting for the block-manager" not in line] == []
+        assert await process.wait() == 0
         process.stdin.close()

@@ -267,6 +267,7 @@ async def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 
 
 async def test_the_node_is_waited_for_as_long_as_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_service, "_FIRST_TELL_SECONDS", 0.05)
     monkeypatch.setattr(engine_service, "_TELL_SECONDS", 0.05)
     path, said = tmp_path / "c.sock", asyncio.Queue[str]()
     description = EngineDescription(engine=EngineId("e"), identity=IDENTITY)
@@ -280,6 +281,19 @@ async def test_the_node_is_waited_for_as_long_as_it_takes(tmp_path: Path, monkey
                 assert str(path) in await said.get()
                 async with served(path, ScriptedManager()):
                     await waiting
+
+
+async def test_a_wait_for_the_node_with_a_limit_ends_and_is_told_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_service, "_FIRST_TELL_SECONDS", 0.01)
+    said: list[str] = []
+    description = EngineDescription(engine=EngineId("e"), identity=IDENTITY)
+    with EngineMemory(4, BLOCK_BYTES) as memory:
+        async with asyncio.timeout(WAIT_SECONDS), BlockyardClient(tmp_path / "none", description, memory) as client:
+            with pytest.raises(UnavailableError):
+                await wait_for_node(client, said.append, limit_seconds=0.05)
+    assert len(said) == 1
 
 
 async def test_the_process_ends_in_order_when_it_is_asked_to(tmp_path: Path) -> None:

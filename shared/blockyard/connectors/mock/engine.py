@@ -1,8 +1,8 @@
 """The demo engine: serves trace requests the way a real engine would, without a model.
 
-Per request: take the prefix its own G1 holds, look the rest up, load what the node has, check every loaded byte against
-the oracle, "compute" the rest by filling it from the oracle, register all new blocks. It uses nothing but the client
-API. A failed or wrong block is computed again, never served.
+Per request: wait until G1 has room for it, take the prefix that G1 holds, look the rest up, load what the node has,
+check every loaded byte against the oracle, "compute" the rest by filling it from the oracle, register all new blocks.
+It uses nothing but the client API. A failed or wrong block is computed again, never served.
 Invariants: counters only rise; a block of G1 is registered only after its bytes are complete.
 Threading: one event loop; requests run concurrently up to the caller's choice.
 """
@@ -12,6 +12,7 @@ from typing import Final, final
 
 from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.engine_memory import EngineMemory
+from blockyard.connectors.mock.admission import Admission
 from blockyard.connectors.mock.oracle import payload, wrong_bytes
 from blockyard.connectors.mock.prefix_cache import PrefixCache
 from blockyard.connectors.mock.request_traces import BeginTrace, no_traces
@@ -82,6 +83,7 @@ class MockEngine:
         self._identity = identity.digest()
         self._scope = SequenceScope()
         self._cache = PrefixCache(memory.blocks)
+        self._admission = Admission(self._cache, memory.blocks, lambda: client.unsettled_blocks)
         self._own: set[ContentKey] = set()
 
     def run_of(self, request: TraceRequest) -> ChainRun:
@@ -89,28 +91,27 @@ class MockEngine:
         return content_run(self._identity, self._scope, request.tokens(), TRACE_BLOCK_TOKENS)
 
     async def serve(self, request: TraceRequest) -> list[BlockOutcome]:
-        """Serve one request; the outcome of every block in order.
+        """Serve one request, as soon as there is room for it; the outcome of every block in order.
 
         Raises:
-            OutOfBlocksError: G1 is too small for the requests in progress.
+            OutOfBlocksError: G1 is too small for this request alone.
         """
         run = self.run_of(request)
-        held = self._cache.hold_prefix(run.keys())
-        self.counts.requests += 1
-        self.counts.asked += len(run)
-        self.counts.g1_hits += len(held)
-        outcomes = [BlockOutcome(key, None, None, None, 0) for key in run.slice(0, len(held))]
-        blocks: list[EngineBlockId] = []
+        admitted = await self._admission.enter(tuple(run.keys()))
+        held, blocks = admitted.held, admitted.taken
         try:
+            self.counts.requests += 1
+            self.counts.asked += len(run)
+            self.counts.g1_hits += len(held)
+            outcomes = [BlockOutcome(key, None, None, None, 0) for key in run.slice(0, len(held))]
             rest = run.slice(len(held), len(run))
             if not len(rest):
                 return outcomes
-            blocks, _ = self._cache.allocate(len(rest), self._client.unsettled_blocks)
-            await self._tell_reuse(blocks)
             request_id = RequestId(f"trace-{request.index}-{self.counts.requests}")
+            await self._tell_reuse(blocks)
             outcomes += await self._fill(request_id, rest, blocks, self._begin_trace())
         finally:
-            self._cache.let_go(held + blocks)
+            self._admission.leave(admitted)
         return outcomes
 
     async def reset(self) -> None:

@@ -8,12 +8,16 @@ Commands come from stdin, and the end of input is ``quit``. With ``--listen`` th
 controller at a time; the engine outlives its controllers. The port opens when the engine is connected to its node. With
 ``--replay`` it replays the trace by itself, again and again, until a controller makes it replay, probe or reset: then
 its own replay stops for good. With either, the engine waits for its block-manager as long as it takes, tells every few
-seconds on stderr how it goes, and ends on SIGTERM.
+seconds on stderr how it goes, and ends on SIGTERM; without, it waits half a minute.
+
+A request waits until the engine's memory has room for all its blocks. So little memory costs speed only, as long as the
+longest request of the trace fits into it; less is refused.
 """
 
 import argparse
 import asyncio
 import math
+import mmap
 import signal
 import sys
 from pathlib import Path
@@ -25,13 +29,15 @@ from blockyard.connectors.mock.command_loop import CommandLoop, lines_of
 from blockyard.connectors.mock.engine import MockEngine
 from blockyard.connectors.mock.engine_service import EngineService, ListenAddress, OwnReplay, wait_for_node
 from blockyard.connectors.mock.request_traces import traces_at_ratio
-from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS
+from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS, load_trace
 from blockyard.connectors.mock.trace_replay import TraceReplay
 from blockyard.core.errors import BlockyardError
 from blockyard.core.identity import ModelIdentity
 from blockyard.core.vocabulary import EngineId
 
 _CONNECT_SECONDS: Final = 30.0
+_MOST_DIGITS: Final = 18
+"""What has more of them is beyond every memory, and beyond what the system can be asked for."""
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -51,7 +57,7 @@ def run_engine() -> int:
     except BlockyardError as error:
         sys.stderr.write(f"blockyard demo engine: {error}\n")
         return 1
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         sys.stderr.write(f"blockyard demo engine: the system refused a call: {error}\n")
         return 1
     return 0
@@ -63,8 +69,15 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--socket", type=Path, required=True, help="connector socket of the node's block-manager")
     parser.add_argument("--name", required=True, help="engine id")
-    parser.add_argument("--blocks", type=int, default=192, help="blocks in the engine's memory (default: 192)")
-    parser.add_argument("--block-bytes", type=int, default=131_072, help="bytes per block (default: 131072)")
+    parser.add_argument(
+        "--blocks",
+        type=_blocks,
+        default=192,
+        help="blocks in the engine's memory; requests wait for room (default: 192)",
+    )
+    parser.add_argument(
+        "--block-bytes", type=_block_bytes, default=131_072, help="bytes per block, whole pages (default: 131072)"
+    )
     parser.add_argument("--model", default="demo-model", help="model name in the identity (default: demo-model)")
     parser.add_argument(
         "--listen",
@@ -93,19 +106,43 @@ def _address(text: str) -> ListenAddress:
     return ListenAddress(host.removeprefix("[").removesuffix("]"), int(port))
 
 
-def _number(text: str) -> float:
+def _whole(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else 0
+
+
+def _blocks(text: str) -> int:
+    value, least = _whole(text), max(len(request.blocks) for request in load_trace())
+    if value < least:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of at least {least}, the longest request of the trace"
+        )
+    return value
+
+
+def _block_bytes(text: str) -> int:
+    value = _whole(text)
+    if not value or value % mmap.PAGESIZE:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes in whole pages of {mmap.PAGESIZE}")
+    return value
+
+
+def _float(text: str) -> float:
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
-        value = math.nan
+        return math.nan
+
+
+def _number(text: str) -> float:
+    value = _float(text)
     if not 0.0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0")
     return value
 
 
 def _ratio(text: str) -> float:
-    value = _number(text)
-    if value > 1.0:
+    value = _float(text)
+    if not 0.0 <= value <= 1.0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
     return value
 
@@ -126,7 +163,7 @@ async def _obey(options: argparse.Namespace, commands: BinaryIO, events: BinaryI
     description = EngineDescription(engine=EngineId(options.name), identity=identity)
     with EngineMemory(options.blocks, options.block_bytes) as memory:
         async with BlockyardClient(options.socket, description, memory) as client:
-            await client.wait_connected(_CONNECT_SECONDS)
+            await wait_for_node(client, lambda text: _say(options.name, text), _CONNECT_SECONDS)
             engine = MockEngine(client, memory, identity, traces_at_ratio(options.trace_ratio))
             await CommandLoop(engine, TraceReplay(engine), events.write).run(lines_of(commands))
 
@@ -154,6 +191,7 @@ async def _run_service(options: argparse.Namespace) -> None:
     with EngineMemory(options.blocks, options.block_bytes) as memory:
         async with BlockyardClient(options.socket, description, memory) as client:
             await wait_for_node(client, say)
+            say("connected to its node")
             engine = MockEngine(client, memory, identity, traces_at_ratio(options.trace_ratio))
             service = EngineService(engine, own_replay, say)
             await service.run(options.listen, lambda port: say(f"takes commands at port {port}"))

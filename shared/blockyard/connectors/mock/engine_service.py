@@ -25,6 +25,7 @@ from blockyard.connectors.mock.trace_replay import TraceReplay
 from blockyard.core.errors import ConfigurationError, UnavailableError
 
 _TELL_SECONDS: Final = 5.0
+_FIRST_TELL_SECONDS: Final = 1.0
 _LINE_LIMIT_BYTES: Final = 1 << 16
 _MOST_WAITING_LINES: Final = 1_000
 _SILENT_SECONDS: Final = 30
@@ -159,20 +160,29 @@ class EngineService:
                 task.result()
 
 
-async def wait_for_node(client: BlockyardClient, say: Callable[[str], None]) -> None:
-    """Wait as long as it takes, and say every few seconds for what.
+async def wait_for_node(
+    client: BlockyardClient, say: Callable[[str], None], limit_seconds: float | None = None
+) -> None:
+    """Wait until the node has taken this engine, and say soon, and then every few seconds, for what.
 
     Raises:
+        UnavailableError: it did not within ``limit_seconds``; None waits as long as it takes.
         RequestError: the block-manager refuses this engine.
         ConfigurationError: there can be no socket at this path.
     """
+    clock = asyncio.get_running_loop().time
+    end = None if limit_seconds is None else clock() + limit_seconds
+    patience = _FIRST_TELL_SECONDS
     while True:
+        left = patience if end is None else min(patience, end - clock())
         try:
-            await client.wait_connected(_TELL_SECONDS)
+            await client.wait_connected(left)
         except UnavailableError as error:
+            if left < patience:
+                raise
             say(f"waiting for the block-manager: {error}")
+            patience = _TELL_SECONDS
         else:
-            say("connected to its node")
             return
 
 
