@@ -39,4 +39,6 @@ async def main(socket: Path) -> None:
             await client.release(request)
 
 
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
 asyncio.run(main(Path(sys.argv[1])))

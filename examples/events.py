@@ -32,4 +32,6 @@ async def main(address: str, count: int) -> None:
     await client.close()
 
 
+if len(sys.argv) != 3 or not sys.argv[2].isdecimal():
+    sys.exit(__doc__)
 asyncio.run(main(sys.argv[1], int(sys.argv[2])))

@@ -63,7 +63,8 @@ def up(keep: Keep = False) -> None:
 
     Starts embedded NATS, Valkey and SeaweedFS on loopback ports of their own choice, and nodes a and b: each a
     block-manager, an offload-worker, a remote-tier and a demo engine. Shows one live table and the addresses of the
-    REST docs. Ctrl-C ends everything and leaves nothing behind.
+    REST docs. Ctrl-C ends everything and leaves nothing behind: exit code 0, or 130 in the first moment, while the
+    command itself is still loading.
 
     Servers of your own are used when BLOCKYARD_NATS__URL, BLOCKYARD_REDIS__URL or BLOCKYARD_G4__ENDPOINT_URL are set;
     one that takes no connection within three seconds ends the command.

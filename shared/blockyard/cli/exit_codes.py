@@ -14,9 +14,9 @@ EXIT_USAGE: Final = 2
 EXIT_START: Final = 3
 """Something did not start, also because time, disk or a system limit did not suffice."""
 EXIT_INTERRUPTED: Final = 130
-"""Interrupted: ``demo`` at any time, ``up`` before it had begun."""
+"""Interrupted: ``demo`` at any time, ``up`` while it was still loading: nothing had been started."""
 EXIT_CODES_TEXT: Final = (
-    "Exit codes: 0 done; 1 a check failed or was not reached, a process ended by itself, or the output cannot be "
-    "written; 2 wrong usage or settings; 3 something did not start, also for want of time, disk or open files; "
-    "130 interrupted."
+    "Exit codes: 0 done (up: ended by Ctrl-C); 1 a check failed or was not reached, a process ended by itself, or the "
+    "output cannot be written; 2 wrong usage or settings; 3 something did not start, also for want of time, disk or "
+    "open files; 130 interrupted (demo: at any time, up: while the command was still loading)."
 )

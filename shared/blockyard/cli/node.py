@@ -92,7 +92,7 @@ class Node:
             ServerStartError: one ended or was not ready in time; the message says what it is missing.
         """
         questions = {f"{self.name} {service}": partial(self._missing, http, service) for service in ServiceName}
-        await wait_until_ready(questions, say)
+        await wait_until_ready(questions, say, self._log_tail)
 
     def address(self, service: ServiceName) -> ServiceAddress | None:
         """HTTP address of a running service, once it has written it."""
@@ -134,6 +134,9 @@ class Node:
         for child in self._services.values():
             child.kill()
         self._services.clear()
+
+    def _log_tail(self, name: str) -> str:
+        return next(child.log_tail() for child in self._services.values() if child.spec.name == name)
 
     def ended_process(self) -> str | None:
         """Name of a service that ended by itself, with the end of its log; None while all run."""

@@ -1,5 +1,8 @@
 """Waiting until services say that they are ready, and saying meanwhile what is missing.
 
+A server that is away may still come; one that refuses the user's account will not think better of it, so that is waited
+for only briefly.
+
 Threading: one event loop.
 """
 
@@ -15,26 +18,46 @@ from blockyard.core.errors import ServerStartError
 _READY_SECONDS: Final = 40.0
 _POLL_SECONDS: Final = 0.02
 _TELL_SECONDS: Final = 5.0
+_REFUSED_SECONDS: Final = 10.0
+REFUSALS: Final = (
+    "refuses this user or password",
+    "wants an account",
+    "wants a password",
+    "does not know this account",
+    "does not belong to g4.access_key",
+)
+"""By these words of a service the settings of an account are wrong, and no server is away."""
 
 Question = Callable[[], Awaitable[str]]
 """What a service is missing; empty when it is ready."""
 
 
-async def wait_until_ready(questions: Mapping[str, Question], say: Callable[[str], None]) -> None:
+def _no_log(_: str) -> str:
+    return ""
+
+
+async def wait_until_ready(
+    questions: Mapping[str, Question], say: Callable[[str], None], log_tail: Callable[[str], str] = _no_log
+) -> None:
     """Ask until nothing is missing; ``say`` is told every few seconds what is.
 
     Args:
         questions: by the name of the service, for people.
         say: takes a line.
+        log_tail: end of the log of a service, by its name, where there is one to be shown.
 
     Raises:
-        ServerStartError: one was not ready in time; the message says what it is missing.
+        ServerStartError: one was not ready in time, or is refused something for good; the message says what it is
+            missing.
     """
     missing = dict.fromkeys(questions, "no answer yet")
+    refused_since: dict[str, float] = {}
     told = time.monotonic()
     try:
         async with asyncio.timeout(_READY_SECONDS):
             while await _ask_again(questions, missing):
+                if (name := _refused_for_good(missing, refused_since)) is not None:
+                    raise _not_ready("it is refused", name, missing[name], log_tail)
                 if time.monotonic() - told > _TELL_SECONDS:
                     told = time.monotonic()
                     for name, reason in missing.items():
@@ -42,7 +65,25 @@ async def wait_until_ready(questions: Mapping[str, Question], say: Callable[[str
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
         name, reason = next(iter(missing.items()))
-        raise ServerStartError(f"not ready in time: {reason}", server=name) from None
+        raise _not_ready("not ready in time", name, reason, log_tail) from None
+
+
+def _not_ready(what: str, name: str, reason: str, log_tail: Callable[[str], str]) -> ServerStartError:
+    log = log_tail(name)
+    detail = f"{what}: {reason}"
+    return ServerStartError(f"{detail}; end of its log:\n{log}" if log else detail, server=name)
+
+
+def _refused_for_good(missing: Mapping[str, str], since: dict[str, float]) -> str | None:
+    """A service that has been refused without a break for long enough; ``since`` holds when that began."""
+    now = time.monotonic()
+    refused = {name for name, reason in missing.items() if any(words in reason for words in REFUSALS)}
+    for name in since.keys() - refused:
+        del since[name]
+    for name in sorted(refused):
+        if now - since.setdefault(name, now) >= _REFUSED_SECONDS:
+            return name
+    return None
 
 
 async def _ask_again(questions: Mapping[str, Question], missing: dict[str, str]) -> bool:

@@ -125,7 +125,8 @@ def _fresh_folder(parent: Path | None) -> Path:
 
 
 def _short_parent() -> Path:
-    usual = tempfile.gettempdir()
+    # Asked for itself: the library goes elsewhere without a word where this one cannot be used.
+    usual = os.path.abspath(os.environ.get("TMPDIR") or tempfile.gettempdir())
     # Names with line breaks or bytes that are no text can neither be shown nor passed on in settings.
     if any(unicodedata.category(character) in _UNFIT for character in usual):
         raise ConfigurationError(

@@ -348,7 +348,7 @@ class ServerStartError(StartupError):
 
     code = "server-start"
     title = "A server did not start"
-    remedy = "Look at its log for the reason."
+    remedy = "Look at its log for the reason; --keep keeps that of a run on this machine."
 
 
 class RunInterruptedError(BlockyardError):

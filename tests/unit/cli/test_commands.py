@@ -129,6 +129,12 @@ def test_options_that_do_not_go_together_are_refused(arguments: list[str], words
     assert words in result.stderr
 
 
+def test_help_says_what_an_interrupt_means() -> None:
+    text = " ".join(CliRunner().invoke(app, ["up", "--help"]).stdout.split())
+    assert "exit code 0, or 130 in the first moment, while the command itself is still loading" in text
+    assert "130 interrupted (demo: at any time, up: while the command was still loading)" in text
+
+
 def test_help_of_the_proof_run_says_what_a_stack_has_to_be() -> None:
     text = " ".join(CliRunner().invoke(app, ["demo", "--help"]).stdout.split())
     assert "node a is down, two blocks are damaged" in text

@@ -29,6 +29,7 @@ def test_folder_is_private_and_short() -> None:
 
 
 def test_folder_is_short_where_the_usual_place_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMPDIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", "/x" * 40)
     with RunFolder() as folder:
         assert folder.path.parent == Path("/tmp")
@@ -40,7 +41,20 @@ def test_a_place_that_cannot_hold_the_folder_is_named(tmp_path: Path) -> None:
         RunFolder(tmp_path / "file")
 
 
+@pytest.mark.parametrize("place", ["/proc/x", "/nowhere", "/dev/null"])
+def test_a_place_of_the_users_choice_is_never_exchanged_for_another(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """The library goes to /tmp without a word where TMPDIR cannot be used."""
+    monkeypatch.setenv("TMPDIR", place)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with pytest.raises(ConfigurationError, match=rf"TMPDIR.*folder={place}"):
+        RunFolder()
+
+
 def test_no_usable_place_at_all_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMPDIR", raising=False)
+
     def nowhere() -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
@@ -99,6 +113,7 @@ def test_everything_is_removed_when_the_run_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x1bb", "a\udcffb"])
 def test_a_name_that_cannot_be_shown_is_refused_and_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.delenv("TMPDIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", f"/tmp/{name}")
     with pytest.raises(ConfigurationError, match="TMPDIR") as caught:
         RunFolder()
