@@ -27,7 +27,9 @@ _METRIC: Final = re.compile(r"blockyard_\w+")
 _CALL: Final = re.compile(r"([\w.]+)\(.*\)")
 _VARIABLE: Final = re.compile(r"(?:\$\{|^ARG )([A-Z][A-Z0-9_]*)", re.MULTILINE)
 _SOURCES: Final = ("shared", "services", "tests")
-FOREIGN: Final = frozenset({"KV_EVENTS", "BLOCKYARD_CONFIG", "http.json", "channel.sock", "nats.js", "blockyard.yaml"})
+FOREIGN: Final = frozenset(
+    {"KV_EVENTS", "BLOCKYARD_CONFIG", "http.json", "channel.sock", "nats.js", "blockyard.yaml", "blockyard.env"}
+)
 """Names of files that are made at run time, of servers and of variables that are no settings."""
 _SPANS: Final = frozenset(SpanName)
 _SHORT_ROOTS: Final = ("block_manager", "offload_worker", "remote_tier")
