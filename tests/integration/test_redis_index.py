@@ -16,6 +16,7 @@ from blockyard.testing.prefix_index_conformance import (
     content_key,
     locator,
 )
+from blockyard.testing.tcp_server import tcp_server
 from blockyard.tiers.prefix_index import IndexState
 from blockyard.tiers.redis_index import RedisIndex
 
@@ -164,19 +165,14 @@ async def test_nobody_there_is_unavailable() -> None:
 
 
 async def test_a_silent_server_costs_the_timeout_and_no_more() -> None:
-    closing = asyncio.Event()
+    async def silent(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
 
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await closing.wait()
-        writer.close()
-        await writer.wait_closed()
-
-    async with await asyncio.start_server(silent, "127.0.0.1", 0) as listener:
-        index = connect(f"redis://127.0.0.1:{listener.sockets[0].getsockname()[1]}/0", timeout_seconds=0.1)
+    async with tcp_server(silent) as port:
+        index = connect(f"redis://127.0.0.1:{port}/0", timeout_seconds=0.1)
         with pytest.raises(DeadlineExceededError):
             await index.find(IDENTITY, [content_key(1)])
         await index.close()
-        closing.set()
 
 
 async def test_recovers_when_the_server_comes_back(server: ValkeyServer, index: RedisIndex) -> None:

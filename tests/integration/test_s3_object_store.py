@@ -9,6 +9,7 @@ import pytest
 from blockyard.cli.embedded.seaweedfs import SeaweedfsServer
 from blockyard.core.errors import AccessDeniedError, DeadlineExceededError, ObjectNotFoundError, UnavailableError
 from blockyard.testing.object_store_conformance import ObjectStoreTests
+from blockyard.testing.tcp_server import tcp_server
 from blockyard.tiers import bucket_admin
 from blockyard.tiers.bucket_admin import S3BucketAdmin
 from blockyard.tiers.object_store import PutOutcome, S3ObjectStore, StoreCredentials, StoreEndpoint
@@ -64,22 +65,17 @@ def test_credentials_never_show() -> None:
 @asynccontextmanager
 async def odd_server(answer: bytes | None) -> AsyncIterator[str]:
     """A server that answers every request with these bytes and closes; with None it never answers."""
-    closing = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         if answer is None:
-            await closing.wait()
+            await asyncio.Event().wait()
         else:
             writer.write(answer)
             await writer.drain()
-        writer.close()
-        await writer.wait_closed()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        closing.set()
+    async with tcp_server(serve) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def requests_to(store: S3ObjectStore) -> list[Request]:
@@ -195,11 +191,9 @@ async def test_without_keys_requests_are_unsigned() -> None:
         seen.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         await writer.drain()
-        writer.close()
-        await writer.wait_closed()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        place = endpoint(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with tcp_server(serve) as port:
+        place = endpoint(f"http://127.0.0.1:{port}")
         with pytest.raises(ObjectNotFoundError):
             await S3ObjectStore(place, nobody).head("k")
         with pytest.raises(UnavailableError):

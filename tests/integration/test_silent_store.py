@@ -17,6 +17,7 @@ from blockyard.core.vocabulary import Availability, ItemStatus
 from blockyard.testing.blocks import chain
 from blockyard.testing.frozen import frozen
 from blockyard.testing.remote_process import RemoteServers, RemoteTierProcess, empty_index, failing, remote_settings
+from blockyard.testing.tcp_server import tcp_server
 from blockyard.wire.worker_channel import Job
 
 RUN = chain("prompt", 8)
@@ -39,12 +40,11 @@ def folder() -> Iterator[Path]:
 async def silent_url() -> AsyncIterator[str]:
     """A server that reads requests and says nothing."""
 
-    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def listen(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
-        writer.close()
 
-    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with tcp_server(listen) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 async def timed(remote: RemoteTierProcess, job: Job) -> set[ItemStatus]:

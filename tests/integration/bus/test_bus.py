@@ -21,6 +21,7 @@ from blockyard.runtime.bus_values import BucketSpec, BusState, OutgoingMessage, 
 from blockyard.runtime.settings import NatsSection
 from blockyard.testing.bus_kit import WAIT_SECONDS, becomes, connected_bus, read_until
 from blockyard.testing.frozen import frozen
+from blockyard.testing.tcp_server import tcp_server
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent, new_trace
 
 STREAM = StreamSpec(name="EVENTS", subjects=("events.>",), max_bytes=64 << 20)
@@ -96,12 +97,13 @@ async def test_what_is_no_nats_server_is_the_same_as_none_and_named_once(
 
     async def stranger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(greeting)
-        await reader.read()
-        writer.close()
-        greeted.release()
+        try:
+            await reader.read()
+        finally:
+            greeted.release()
 
-    async with await asyncio.start_server(stranger, "127.0.0.1", 0) as listener:
-        url = f"nats://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    async with tcp_server(stranger) as port:
+        url = f"nats://127.0.0.1:{port}"
         async with Bus(NatsSection(url=SecretStr(url), timeout_seconds=0.5), "test") as bus:
             for _ in range(3):
                 await asyncio.wait_for(greeted.acquire(), WAIT_SECONDS)

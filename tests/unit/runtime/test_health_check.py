@@ -17,6 +17,7 @@ from blockyard.runtime.http import Health, ServiceHttp
 from blockyard.runtime.node_folder import DEFAULT_FOLDER, NodeFolder, ServiceFolder, ServiceName
 from blockyard.runtime.settings import NodeSettings
 from blockyard.runtime.telemetry import Metrics
+from blockyard.testing.tcp_server import tcp_server
 
 SERVICE = ServiceName.BLOCK_MANAGER
 
@@ -112,10 +113,9 @@ async def test_an_answer_of_somebody_else_is_unhealthy(
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 502 Bad\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
         await writer.drain()
-        writer.close()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        folder.write_http(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with tcp_server(answer) as port:
+        folder.write_http(f"http://127.0.0.1:{port}")
         assert await run("ready") == EXIT_UNHEALTHY
     assert capsys.readouterr().out == "block-manager: not ready: answered 502\n"
 
@@ -124,10 +124,9 @@ async def test_what_does_not_speak_http_is_unhealthy(folder: ServiceFolder, caps
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"INFO {}\r\n")
         await reader.read()
-        writer.close()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        folder.write_http(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with tcp_server(answer) as port:
+        folder.write_http(f"http://127.0.0.1:{port}")
         assert await run("ready") == EXIT_UNHEALTHY
     assert "no answer" in capsys.readouterr().out
 

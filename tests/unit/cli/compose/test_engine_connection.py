@@ -12,6 +12,7 @@ import pytest
 from blockyard.cli.compose import engine_connection
 from blockyard.cli.compose.engine_connection import EngineConnection
 from blockyard.core.errors import DeadlineExceededError, PeerClosedError
+from blockyard.testing.tcp_server import tcp_server
 
 READY = {"event": "ready", "requests": 7}
 BUSY = {"event": "error", "code": "busy", "detail": "the engine has another controller"}
@@ -24,18 +25,14 @@ async def engine(first_words: Callable[[], Words], answers: Callable[[bytes], Wo
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         words = first_words()
-        try:
-            while words:
-                writer.write(b"".join(json.dumps(event).encode() + b"\n" for event in words))
-                if not (line := await reader.readline()):
-                    break
-                words = answers(line)
-        finally:
-            writer.close()
+        while words:
+            writer.write(b"".join(json.dumps(event).encode() + b"\n" for event in words))
+            if not (line := await reader.readline()):
+                break
+            words = answers(line)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+    async with tcp_server(serve) as port:
+        yield port
 
 
 async def test_an_engine_that_is_not_there_yet_or_busy_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
