@@ -32,7 +32,7 @@ async def node(node_folder: Path) -> AsyncIterator[RunningNode]:
 
 async def test_it_waits_for_its_node_replays_and_obeys_a_controller(node: RunningNode) -> None:
     (port,) = free_ports(1)
-    options = ("--socket", str(node.engine_socket), "--name", "e", "--blocks", "96", "--block-bytes", str(BLOCK_BYTES))
+    options = ("--socket", str(node.engine_socket), "--name", "e", "--blocks", "24", "--block-bytes", str(BLOCK_BYTES))
     engine = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "blockyard.connectors.mock", *options),
         *("--listen", f"127.0.0.1:{port}", "--replay", "--pace", "0"),

@@ -19,6 +19,7 @@ _READY_SECONDS: Final = 40.0
 _POLL_SECONDS: Final = 0.02
 _TELL_SECONDS: Final = 5.0
 _REFUSED_SECONDS: Final = 10.0
+_FORGOTTEN_SECONDS: Final = 5.0
 REFUSALS: Final = (
     "refuses this user or password",
     "wants an account",
@@ -51,12 +52,12 @@ async def wait_until_ready(
             missing.
     """
     missing = dict.fromkeys(questions, "no answer yet")
-    refused_since: dict[str, float] = {}
+    refused: dict[str, tuple[float, float]] = {}
     told = time.monotonic()
     try:
         async with asyncio.timeout(_READY_SECONDS):
             while await _ask_again(questions, missing):
-                if (name := _refused_for_good(missing, refused_since)) is not None:
+                if (name := _refused_for_good(missing, refused)) is not None:
                     raise _not_ready("it is refused", name, missing[name], log_tail)
                 if time.monotonic() - told > _TELL_SECONDS:
                     told = time.monotonic()
@@ -74,16 +75,17 @@ def _not_ready(what: str, name: str, reason: str, log_tail: Callable[[str], str]
     return ServerStartError(f"{detail}; end of its log:\n{log}" if log else detail, server=name)
 
 
-def _refused_for_good(missing: Mapping[str, str], since: dict[str, float]) -> str | None:
-    """A service that has been refused without a break for long enough; ``since`` holds when that began."""
+def _refused_for_good(missing: Mapping[str, str], spans: dict[str, tuple[float, float]]) -> str | None:
+    """A service that has been refused for long enough; ``spans`` holds since when and when last.
+
+    In between a refusal may look like a lost connection: servers refuse by closing it.
+    """
     now = time.monotonic()
-    refused = {name for name, reason in missing.items() if any(words in reason for words in REFUSALS)}
-    for name in since.keys() - refused:
-        del since[name]
-    for name in sorted(refused):
-        if now - since.setdefault(name, now) >= _REFUSED_SECONDS:
-            return name
-    return None
+    for name, reason in missing.items():
+        if any(words in reason for words in REFUSALS):
+            first, last = spans.get(name, (now, now))
+            spans[name] = (now if now - last > _FORGOTTEN_SECONDS else first, now)
+    return next((name for name, (first, last) in spans.items() if last - first >= _REFUSED_SECONDS), None)
 
 
 async def _ask_again(questions: Mapping[str, Question], missing: dict[str, str]) -> bool:

@@ -82,8 +82,17 @@ async def test_a_refused_account_is_not_waited_for_to_the_end(monkeypatch: pytes
 
 async def test_a_server_that_is_away_or_refuses_only_at_first_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness, "_REFUSED_SECONDS", 1e-9)
+    monkeypatch.setattr(readiness, "_FORGOTTEN_SECONDS", 0.0)
     away = bus_complaint(ConnectionRefusedError(111, "Connection refused"), "nats://h:1")
     await wait_until_ready({"a": after(away, away, REFUSALS[0], away, REFUSALS[0])}, lambda _: None)
+
+
+async def test_a_refusal_that_looks_like_a_lost_connection_in_between_stays_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(readiness, "_REFUSED_SECONDS", 1e-9)
+    with pytest.raises(ServerStartError, match="it is refused"):
+        await wait_until_ready({"a": after(REFUSALS[0], "connection reset", REFUSALS[0])}, lambda _: None)
 
 
 async def test_nothing_is_missing_when_the_time_is_over_right_after_the_last_answer(
