@@ -58,7 +58,9 @@ class Podman:
         shell.run("mount", "-t", "tmpfs", "tmpfs", STATE)
         configuration = folder / "containers.conf"
         configuration.write_text(_CONFIGURATION.format(folder=folder))
-        self.shell = shell.with_environment(CONTAINERS_CONF=str(configuration))
+        temporary = folder / "temporary"
+        temporary.mkdir(exist_ok=True)
+        self.shell = shell.with_environment(CONTAINERS_CONF=str(configuration), TMPDIR=str(temporary))
         self.socket = STATE / "engine.sock"
         self._words = (
             *("podman", "--root", str(folder / "storage"), "--runroot", str(STATE / "run")),
