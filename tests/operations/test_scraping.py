@@ -117,7 +117,8 @@ def test_the_collector_takes_traces_where_services_send_them_and_hands_them_on(c
     assert mounts(service)[config.removeprefix("--config=")] == "deploy/otel/otel-collector.yaml"
     collector = loaded(DEPLOY / "otel/otel-collector.yaml")
     assert collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"].endswith(":4318")
-    assert "otel-collector:4318" in (ROOT / "docker-compose.yml").read_text()
+    page = (ROOT / "docs/how-to/docker-compose.md").read_text()
+    assert "BLOCKYARD_TRACING__ENDPOINT_URL=http://otel-collector:4318" in page
     pipeline = collector["service"]["pipelines"]["traces"]
     assert pipeline["processors"] == ["memory_limiter", "batch"], "the limit comes first"
     for kind in ("receivers", "processors", "exporters"):
