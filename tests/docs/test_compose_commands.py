@@ -3,7 +3,6 @@
 What the commands start is run by ``make compose-smoke``.
 """
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -14,6 +13,8 @@ from typing import Final
 import pytest
 from tests.architecture.doc_commands import Command, Runner, commands_of, lines
 from tests.architecture.doc_tables import ROOT
+from tests.compose.project import installed
+from tests.compose.smoke.compose import compose_program
 
 from blockyard.cli.child_process import child_environment
 
@@ -21,11 +22,8 @@ _GLOBAL: Final = ("-f", "--file", "--profile", "--env-file", "-p", "--project-na
 _VALUED: Final = ("-n", "--tail", "-t", "--timeout", "--scale", "--since", "-s", "--signal", "-e", "--env", "--format")
 _ONE_SERVICE: Final = ("exec", "run", "port")
 """What follows the service is no service."""
-_SPEC: Final = importlib.util.find_spec("compose")
-# The script of the package swallows the exit status.
-_COMPOSE: Final = str(Path(_SPEC.origin or "").with_name("docker-compose")) if _SPEC else ""
 
-pytestmark = pytest.mark.skipif(_SPEC is None, reason="compose comes with make deploy-tools")
+pytestmark = pytest.mark.skipif(not installed(), reason="compose comes with make deploy-tools")
 COMMANDS = [command for command in commands_of(Runner.COMPOSE) if not command.prepares]
 
 
@@ -64,7 +62,13 @@ def folder(tmp_path: Path) -> Path:
 def compose(folder: Path, variables: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     environment = child_environment(os.environ, {"DOCKER_HOST": "unix:///nowhere.sock"} | variables)
     return subprocess.run(
-        [_COMPOSE, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=30
+        [str(compose_program()), *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
     )
 
 

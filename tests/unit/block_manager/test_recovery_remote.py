@@ -16,7 +16,8 @@ KEYS = {bytes(key) for key in RUN}
 OK = ItemStatus.OK
 
 
-def test_a_remote_tier_that_dies_during_a_put_is_no_loss(make_world: MakeWorld) -> None:
+def with_a_put_under_way(make_world: MakeWorld) -> World:
+    """Eight blocks in every local tier, on their way to the store."""
     world: World = make_world().ready()
     world.connect("one").compute(RUN)
     for _ in range(3):
@@ -25,6 +26,11 @@ def test_a_remote_tier_that_dies_during_a_put_is_no_loss(make_world: MakeWorld) 
         world.deliver(OW)
     world.submit(RT)
     assert world.workers[RT].start() is not None
+    return world
+
+
+def test_a_remote_tier_that_dies_during_a_put_is_no_loss(make_world: MakeWorld) -> None:
+    world = with_a_put_under_way(make_world)
     world.restart(RT)
     world.settle()
     assert world.core.tables.pool(Tier.G2).held == 8, "sources stay pinned until the earlier life is proven over"
@@ -36,14 +42,7 @@ def test_a_remote_tier_that_dies_during_a_put_is_no_loss(make_world: MakeWorld) 
 
 
 def test_a_remote_tier_that_is_proven_dead_holds_no_sources(make_world: MakeWorld) -> None:
-    world: World = make_world().ready()
-    world.connect("one").compute(RUN)
-    for _ in range(3):
-        world.submit(OW)
-        world.workers[OW].work()
-        world.deliver(OW)
-    world.submit(RT)
-    assert world.workers[RT].start() is not None
+    world = with_a_put_under_way(make_world)
     world.restart(RT)
     world.core.remote_proven_dead()
     world.settle()
@@ -143,14 +142,7 @@ def test_a_copy_found_by_its_header_gives_way_to_the_one_just_written(make_world
 
 def test_a_put_of_an_earlier_life_that_hangs_holds_up_nobody(make_world: MakeWorld) -> None:
     """It only reads the arena."""
-    world: World = make_world().ready()
-    world.connect("one").compute(RUN)
-    for _ in range(3):
-        world.submit(OW)
-        world.workers[OW].work()
-        world.deliver(OW)
-    world.submit(RT)
-    assert world.workers[RT].start() is not None
+    world = with_a_put_under_way(make_world)
     world.start_manager()
     world.attach()
     world.settle_without_work()
