@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
+EXIT_CANNOT_START: Final = 2
+"""What a program ends with when its settings, its folder or what is installed do not let it start."""
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 _SIGNALLED: Final = 128
 """Exit codes of a shell for what a signal ended begin here."""
@@ -27,7 +29,7 @@ def end_on_signals() -> None:
 
 
 @contextmanager
-def loading(program: str, extras: str, exit_code: int) -> Iterator[None]:
+def loading(program: str, extras: str, exit_code: int = EXIT_CANNOT_START) -> Iterator[None]:
     """Around the imports of a program: a package that is not installed ends it with one sentence instead of a trace.
 
     Args:

@@ -28,7 +28,7 @@ from typing import Any, Final
 from blockyard.core.clock import Clock, SystemClock
 from blockyard.core.errors import BlockyardError, FencedError, StartupError
 from blockyard.runtime import task_end
-from blockyard.runtime.first_moment import STOPPING
+from blockyard.runtime.first_moment import EXIT_CANNOT_START, STOPPING
 from blockyard.runtime.http import AsgiApp, Health, ServiceHttp
 from blockyard.runtime.logs import configure_logs, get_logger
 from blockyard.runtime.loop_lag import measure_loop_lag
@@ -44,7 +44,6 @@ from blockyard.runtime.telemetry import Metrics
 
 EXIT_STOPPED: Final = 0
 EXIT_CRASHED: Final = 1
-EXIT_CANNOT_START: Final = 2
 EXIT_FENCED: Final = 3
 GRACE_SECONDS: Final = 10.0
 _PR_SET_PDEATHSIG: Final = 1

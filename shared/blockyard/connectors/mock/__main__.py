@@ -11,7 +11,7 @@ from blockyard.runtime.first_moment import end_on_signals, loading
 def main() -> int:
     """Run the demo engine; its exit code."""
     end_on_signals()
-    with loading("blockyard-demo-engine", "blockyard", 2):
+    with loading("blockyard-demo-engine", "blockyard"):
         from blockyard.connectors.mock.engine_program import run_engine
 
     return run_engine()
