@@ -23,7 +23,7 @@ def work():
 os.fork()
 for _ in range(3):
     threading.Thread(target=work, daemon=True).start()
-print(os.getpid(), flush=True)
+os.write(1, b"%d\\n" % os.getpid())  # one write: both share the pipe, and an unbuffered print makes two
 threading.Event().wait()
 """
 THREADS = 2 * 4
@@ -34,8 +34,8 @@ def group() -> Iterator[tuple[int, list[int]]]:
     """Leader of a group of two processes with busy threads, and both of them."""
     with subprocess.Popen([sys.executable, "-c", BUSY], start_new_session=True, stdout=subprocess.PIPE) as leader:
         assert leader.stdout is not None
-        members = sorted(int(leader.stdout.readline()) for _ in range(2))
         try:
+            members = sorted(int(leader.stdout.readline()) for _ in range(2))
             yield leader.pid, members
         finally:
             os.killpg(leader.pid, signal.SIGKILL)
