@@ -12,7 +12,7 @@ from blockyard.core.errors import FrameTooLargeError, MalformedFrameError
 
 Message = TypeVar("Message")
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 MAX_FRAME_BYTES: Final = 8 * 1024 * 1024
 MAX_KEYS_PER_CALL: Final = 4_096
 _MAX_REASON: Final = 200

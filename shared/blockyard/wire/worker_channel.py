@@ -36,6 +36,31 @@ class SlabInfo(msgspec.Struct, frozen=True, kw_only=True):
     failed: bool = False
 
 
+class RegionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the pages of one layer lie in a rank's memory: page i at ``offset_bytes + i * stride_bytes``."""
+
+    offset_bytes: int
+    stride_bytes: int
+    page_bytes: int
+
+
+class RankInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """KV memory of one rank."""
+
+    memory_bytes: int
+    regions: tuple[tuple[RegionInfo, ...], ...]
+    """Per group, in the order of ``MapEngine.groups``."""
+
+
+class GroupLayout(msgspec.Struct, frozen=True, kw_only=True):
+    """How rows of one group are laid out (see ``core.kv_groups``)."""
+
+    group: int
+    pages_per_row: int
+    replicated: bool = False
+    """One shard, read from rank 0, written to all ranks."""
+
+
 class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job of an earlier life of the block-manager that has not ended yet, with its destinations."""
 
@@ -67,9 +92,9 @@ class Items(msgspec.Struct, frozen=True, kw_only=True):
     parents: bytes
     positions: bytes
     src_index: bytes = b""
-    """G1: engine block; G2, G3: slot; G4_GET: index in the pack."""
+    """G1: k engine blocks per item (see ``core.kv_groups``); G2, G3: slot; G4_GET: index in the pack."""
     src_generation: bytes = b""
-    """G1: guard; G2, G3: generation."""
+    """G1: k guards per item; G2, G3: generation."""
     dst_index: bytes = b""
     dst_generation: bytes = b""
 
@@ -158,12 +183,15 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, tag="inventory"):
 
 
 class MapEngine(msgspec.Struct, frozen=True, kw_only=True, tag="map_engine"):
-    """Map an engine's KV memory and guard words; both descriptors travel along."""
+    """Map an engine's memory; descriptors travel along: guard words first, then the KV memory of each rank."""
 
     mapping: int
     blocks: int
-    block_bytes: int
-    stride_bytes: int
+    """Engine blocks, each with a guard word."""
+    groups: tuple[GroupLayout, ...]
+    ranks: tuple[RankInfo, ...]
+    executor: str = "mapped"
+    """``mapped``: plain copies by the worker; ``nixl``: the same copies by NIXL."""
 
 
 class UnmapEngine(msgspec.Struct, frozen=True, kw_only=True, tag="unmap_engine"):
