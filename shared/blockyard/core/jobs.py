@@ -58,7 +58,7 @@ class GenerationRule(IntEnum):
     """The destination has no slot header (engine memory, object store)."""
     HIGHER = 1
     EQUAL = 2
-    """Freeing: the header must still be the one that was meant."""
+    """Freeing and sealing: the header must still be the one that was meant."""
 
 
 _SLOT_TIERS: Final = {
@@ -66,12 +66,15 @@ _SLOT_TIERS: Final = {
     JobKind.G2_G3: Tier.G3,
     JobKind.G3_G2: Tier.G2,
     JobKind.G4_GET: Tier.G2,
+    JobKind.SEAL: Tier.G2,
 }
+_SAME_GENERATION: Final = frozenset({JobKind.FREE, JobKind.SEAL})
+"""Jobs on slots whose grant was written into the header before: by an earlier write, or by the ranks that wrote."""
 
 
 def generation_rule(kind: JobKind) -> GenerationRule:
     """How a job of this kind compares destination and header generation."""
-    if kind is JobKind.FREE:
+    if kind in _SAME_GENERATION:
         return GenerationRule.EQUAL
     return GenerationRule.HIGHER if kind in _SLOT_TIERS else GenerationRule.NONE
 

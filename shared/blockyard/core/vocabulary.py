@@ -5,7 +5,7 @@ enum whose numeric value is what travels on the wire and therefore never changes
 Threading: values only, no state.
 """
 
-from enum import IntEnum, unique
+from enum import IntEnum, StrEnum, unique
 from typing import Final, NewType
 
 BlockId = NewType("BlockId", int)
@@ -137,6 +137,22 @@ class JobKind(IntEnum):
     G4_GET = 6
     FREE = 7
     """Write FREE headers, so that a restart does not bring the blocks back."""
+    SEAL = 8
+    """Slots of the arena that ranks have written: hash the payload and make the header READY."""
+    CHECK = 9
+    """Slots of the arena that ranks are about to read: compare the payload with its header."""
+
+
+@unique
+class Executor(StrEnum):
+    """Who copies between the KV memory of an engine and the arena."""
+
+    MAPPED = "mapped"
+    """The offload-worker, by plain copies between memory that it maps."""
+    NIXL = "nixl"
+    """The offload-worker, by NIXL."""
+    ENGINE = "engine"
+    """The ranks of the engine, between their own memory and granted slots of the arena."""
 
 
 @unique
