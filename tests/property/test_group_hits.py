@@ -5,7 +5,7 @@ import random
 import pytest
 
 from blockyard.core.errors import KernelError
-from blockyard.core.group_hits import needed_rows, restorable_rows
+from blockyard.core.group_hits import needed_rows, restorable_cuts, restorable_rows
 from blockyard.core.kv_groups import GroupKind, KvGroup
 from blockyard.core.vocabulary import GroupId
 
@@ -21,17 +21,17 @@ def tokens_that_must_be_there(group: KvGroup, boundary: int) -> range:
     return range(0 if group.kind is GroupKind.FULL else max(0, boundary - group.window_tokens), boundary)
 
 
-def best_boundary(groups: list[KvGroup], held: list[list[bool]], local_rows: int, block_tokens: int) -> int:
-    """Tries every boundary above the local rows."""
-    best = local_rows
-    for hit in range(local_rows, min(map(len, held)) + 1):
+def boundaries(groups: list[KvGroup], held: list[list[bool]], local_rows: int, block_tokens: int) -> list[int]:
+    """Tries every boundary from the local rows on."""
+    return [
+        hit
+        for hit in range(local_rows, max(local_rows, min(map(len, held))) + 1)
         if all(
             token // block_tokens < local_rows or column[token // block_tokens]
             for group, column in zip(groups, held, strict=True)
             for token in tokens_that_must_be_there(group, hit * block_tokens)
-        ):
-            best = max(best, hit)
-    return best
+        )
+    ]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -46,7 +46,9 @@ def test_the_hit_is_the_one_that_trying_every_boundary_finds(seed: int) -> None:
         held = [[chance.random() < share for _ in range(rows + chance.randint(0, 2))] for _ in kinds]
         local_rows = chance.randint(0, 16) if chance.random() < 0.5 else 0
         hit = restorable_rows(kinds, held, local_rows, block_tokens)
-        assert hit == best_boundary(kinds, held, local_rows, block_tokens)
+        found = boundaries(kinds, held, local_rows, block_tokens)
+        assert hit == found[-1]
+        assert restorable_cuts(kinds, held, local_rows, block_tokens) == [there - local_rows for there in found[1:]]
         longer_than_local += hit > local_rows
         for group, column in zip(kinds, held, strict=True):
             needed = needed_rows(group, hit, local_rows, block_tokens)
@@ -79,6 +81,8 @@ def test_what_the_engine_holds_itself_is_never_asked_for() -> None:
 
 def test_an_engine_that_holds_more_than_was_asked_keeps_what_it_has() -> None:
     assert restorable_rows([FULL], [[True]], 3, 4) == 3
+    assert restorable_cuts([FULL], [[True]], 3, 4) == []
+    assert restorable_rows([], [], 3, 4) == 3
 
 
 def test_a_window_without_tokens_and_a_missing_column_are_refused() -> None:

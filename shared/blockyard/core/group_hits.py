@@ -29,20 +29,30 @@ def restorable_rows(
     Raises:
         KernelError: groups and columns do not fit, or a window or a block is without tokens.
     """
-    if len(groups) != len(held) or local_rows < 0:
-        raise KernelError("one column per group is needed", groups=len(groups), columns=len(held), local=local_rows)
-    if not groups:
+    reaches = _all_reaches(groups, held, local_rows, block_tokens)
+    if not reaches:
         return local_rows
-    asked = max(local_rows, min(map(len, held)))
-    reaches = [
-        _reaches(group, column, local_rows, asked, block_tokens) for group, column in zip(groups, held, strict=True)
-    ]
-    hit, before = asked, -1
+    hit, before = len(reaches[0]) - 1, -1
     while hit != before:
         before = hit
         for reach in reaches:
             hit = reach[hit]
     return hit
+
+
+def restorable_cuts(
+    groups: Sequence[KvGroup], held: Sequence[Sequence[bool]], local_rows: int, block_tokens: int
+) -> list[int]:
+    """All numbers of rows beyond the local ones after which every group can go on, rising; arguments as above.
+
+    The last of them is ``restorable_rows`` minus the local rows. A hit may be cut short at these only.
+
+    Raises:
+        KernelError: as above.
+    """
+    reaches = _all_reaches(groups, held, local_rows, block_tokens)
+    boundaries = range(local_rows + 1, len(reaches[0])) if reaches else range(0)
+    return [hit - local_rows for hit in boundaries if all(reach[hit] == hit for reach in reaches)]
 
 
 def needed_rows(group: KvGroup, hit: int, local_rows: int, block_tokens: int) -> range:
@@ -62,6 +72,17 @@ def _first_needed(group: KvGroup, hit: int, block_tokens: int) -> int:
     if group.window_tokens < 1:
         raise KernelError("a window has tokens", group=group.group, window_tokens=group.window_tokens)
     return max(0, hit * block_tokens - group.window_tokens) // block_tokens
+
+
+def _all_reaches(
+    groups: Sequence[KvGroup], held: Sequence[Sequence[bool]], local_rows: int, block_tokens: int
+) -> list[list[int]]:
+    if len(groups) != len(held) or local_rows < 0:
+        raise KernelError("one column per group is needed", groups=len(groups), columns=len(held), local=local_rows)
+    asked = max(local_rows, min(map(len, held), default=0))
+    return [
+        _reaches(group, column, local_rows, asked, block_tokens) for group, column in zip(groups, held, strict=True)
+    ]
 
 
 def _reaches(group: KvGroup, column: Sequence[bool], local_rows: int, asked: int, block_tokens: int) -> list[int]:
