@@ -16,13 +16,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from blockyard.core.block_facts import AdoptedBlock, StagedColumns
+from blockyard.core.block_facts import AdoptedBlock
 from blockyard.core.errors import BlockNotFoundError, BlockStateError, OutOfBlocksError
 from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.handles import CompleteBlocks, DoomedBlocks, ImmutableBlocks, MutableBlocks, WeakBlocks
 from blockyard.core.states import TRANSITIONS, RowState
 from blockyard.core.vocabulary import ROOT_KEY, BlockId, ContentKey, Generation, GroupId
-from blockyard.testing.block_model import BlockModel
+from blockyard.testing.block_model import BlockModel, staged_columns
 from blockyard.testing.blocks import IDENTITY, key, make_pool
 
 SHARDS = 2
@@ -32,15 +32,9 @@ HANDLES: tuple[type[Any], ...] = (MutableBlocks, CompleteBlocks, ImmutableBlocks
 Handle = MutableBlocks | CompleteBlocks | ImmutableBlocks | DoomedBlocks
 
 
-def columns(names: list[tuple[int, ContentKey]]) -> StagedColumns:
-    """Columns of one group for these names."""
-    return StagedColumns(
-        keys=[name for _, name in names],
-        parents=[ROOT_KEY] * len(names),
-        positions=range(len(names)),
-        identity=IDENTITY,
-        group=GroupId(names[0][0] if names else 0),
-    )
+def some_of(names: list[tuple[int, ContentKey]]) -> st.SearchStrategy[list[tuple[int, ContentKey]]]:
+    """One to four of these names, which are of one group."""
+    return st.lists(st.sampled_from(names), min_size=1, max_size=4)
 
 
 class PoolMachine(RuleBasedStateMachine):
@@ -79,6 +73,15 @@ class PoolMachine(RuleBasedStateMachine):
             return list(range(len(handle)))
         return data.draw(st.lists(st.integers(0, len(handle) - 1), unique=True, max_size=len(handle)))
 
+    def idle_keys(self) -> list[ContentKey]:
+        """Key of every inactive block of the pool."""
+        rows = [BlockId(row) for row in range(self.pool.capacity)]
+        return [facts.key for facts in self.pool.facts([r for r in rows if self.pool.state(r) is RowState.INACTIVE])]
+
+    def families_went_whole(self, before: list[ContentKey]) -> None:
+        """No inactive block is left of which a relative was evicted."""
+        assert all(count == Counter(before)[key] for key, count in Counter(self.idle_keys()).items())
+
     def has(self, *kinds: type[Any]) -> bool:
         return any(isinstance(handle, kinds) for handle in self.handles)
 
@@ -86,15 +89,20 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(count=st.integers(0, 3), evict=st.booleans())
     def allocate(self, count: int, evict: bool) -> None:
         registered = [number for number, row in self.model.rows.items() if row.name is not None]
+        before = self.idle_keys()
         expected = self.model.allocate(count, evict)
         if expected is None:
             with pytest.raises(OutOfBlocksError):
                 self.pool.allocate(count, evict=evict)
             return
+        rows, relatives = expected
         allocation = self.pool.allocate(count, evict=evict)
-        assert [facts.block for facts in allocation.evicted] == [row for row in expected if row in registered]
-        self.tried["eviction"] += len(allocation.evicted)
-        self.keep(allocation.blocks, expected)
+        evicted = [facts.block for facts in allocation.evicted]
+        assert evicted == [row for row in rows if row in registered] + relatives
+        self.tried["eviction"] += len(evicted)
+        self.tried["relative freed"] += len(relatives)
+        self.keep(allocation.blocks, rows)
+        self.families_went_whole(before)
 
     @rule(data=st.data(), free=st.booleans())
     def take(self, data: st.DataObject, free: bool) -> None:
@@ -127,10 +135,10 @@ class PoolMachine(RuleBasedStateMachine):
         rows = [before[index] for index in indexes]
         if any(self.model.rows[row].shards | shards != 3 for row in rows):
             with pytest.raises(BlockStateError):
-                handle.stage(columns(names), indexes, shards=shards)
+                handle.stage(staged_columns(names), indexes, shards=shards)
             return
         self.model.stage(rows, [names[index] for index in indexes])
-        self.keep(handle.stage(columns(names), indexes, shards=shards), rows)
+        self.keep(handle.stage(staged_columns(names), indexes, shards=shards), rows)
         assert list(handle.ids) == [row for row in before if row not in rows]
 
     @precondition(lambda self: self.has(CompleteBlocks))
@@ -150,18 +158,19 @@ class PoolMachine(RuleBasedStateMachine):
             self.tried["duplicate"] += registration.duplicates
             self.keep(registration.blocks, expected)
 
-    @rule(names=st.lists(st.sampled_from(NAMES[:3]), min_size=1, max_size=4), then=st.sampled_from(THEN))
+    @rule(names=st.sampled_from([NAMES[:3], NAMES[3:]]).flatmap(some_of), then=st.sampled_from(THEN))
     def write(self, names: list[tuple[int, ContentKey]], then: str) -> None:
         """The usual life of a block in one step, up to some state: steps that are drawn one by one seldom get there."""
-        rows = self.model.allocate(len(names), evict=True)
-        if rows is None:
+        expected = self.model.allocate(len(names), evict=True)
+        if expected is None:
             return
+        rows, _ = expected
         allocation = self.pool.allocate(len(names))
         self.tried["eviction"] += len(allocation.evicted)
         self.every_change_is_legal()
         if then == "cleared first":
             self.keep(self.pool.clear().doomed, self.model.clear())
-        staged = allocation.blocks.stage(columns(names), shards=3)
+        staged = allocation.blocks.stage(staged_columns(names), shards=3)
         self.model.stage(rows, names)
         self.every_change_is_legal()
         if then == "complete":
@@ -271,7 +280,9 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(0, 4))
     def evict(self, count: int) -> None:
+        before = self.idle_keys()
         self.keep(self.pool.evict(count), self.model.evict(count))
+        self.families_went_whole(before)
 
     @rule(data=st.data(), stale=st.sampled_from([False, False, True]))
     def condemn(self, data: st.DataObject, stale: bool) -> None:
@@ -334,7 +345,9 @@ class PoolMachine(RuleBasedStateMachine):
             if state in (RowState.HELD, RowState.INACTIVE):
                 facts = self.pool.facts([BlockId(number)])[0]
                 assert (facts.refs, (facts.group, facts.key)) == (row.refs, row.name)
+                assert {*self.pool.relatives(BlockId(number)), number} == {*self.model.family(number), number}
         assert list(self.policy) == self.model.victims
+        assert self.pool.relatives_left == self.model.relatives_left
 
     @invariant()
     def every_change_is_legal(self) -> None:
@@ -357,6 +370,7 @@ class PoolMachine(RuleBasedStateMachine):
         for handle in getattr(self, "handles", []):
             handle.release()
         if hasattr(self, "pool"):
+            self.tried["relative left"] += self.pool.relatives_left
             self.pool.drain_doomed().release()
             self.pool.check_integrity()
             assert self.pool.available == self.pool.capacity - self.model.count(RowState.ABANDONED)
@@ -375,7 +389,7 @@ SEEDS = (1, 2, 3, 4)
 def test_the_pool_agrees_with_the_model_after_every_step() -> None:
     PoolMachine.tried.clear()
     wanted = {f"{end} {kind.__name__}" for end in ("release", "leak") for kind in HANDLES}
-    wanted |= {"eviction", "take", "duplicate", "doomed while written"}
+    wanted |= {"eviction", "relative freed", "relative left", "take", "duplicate", "doomed while written"}
     wanted |= {"condemn stale", "condemn pinned", "condemn doomed", "adopt, 0 surplus", "adopt, 1 surplus"}
     # Which steps a seed draws depends on more than this file, and a run that met too little proves nothing: go on then.
     for number in SEEDS:

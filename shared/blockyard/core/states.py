@@ -6,7 +6,8 @@ A row is one block of one KV group in one tier. Its state is the truth; handles 
      ▲                │  ▲───reset───────┘ │  (duplicate)        │        │ evict, condemn, clear
      ├────discard─────┘                    │                     │        ▼
      ├────discard, duplicate───────────────┘   doomed, last unpin└──► AWAIT_FREE
-     └──────────────────────────────release (FREE header written)────────┘
+     ├──────────────────────────────release (FREE header written)────────┘
+     └──────────────── evicted for a grant, as a relative ─────── INACTIVE
                   MUTABLE ──handle dropped without an end──► ABANDONED
 
 A row that is *doomed* (cleared or condemned while somebody still uses it) keeps its state but has left the key index;
@@ -93,6 +94,7 @@ TRANSITIONS: Final = frozenset(
         (RowState.HELD, RowState.AWAIT_FREE),
         (RowState.INACTIVE, RowState.HELD),
         (RowState.INACTIVE, RowState.MUTABLE),  # eviction and grant in one section
+        (RowState.INACTIVE, RowState.FREE),  # the relative of one that was evicted so
         (RowState.INACTIVE, RowState.AWAIT_FREE),
         (RowState.AWAIT_FREE, RowState.FREE),
     }

@@ -2,8 +2,21 @@
 
 from dataclasses import dataclass, field
 
+from blockyard.core.block_facts import StagedColumns
 from blockyard.core.states import CondemnOutcome, RowState
-from blockyard.core.vocabulary import ContentKey
+from blockyard.core.vocabulary import ROOT_KEY, ContentKey, GroupId
+from blockyard.testing.blocks import IDENTITY
+
+
+def staged_columns(names: list[tuple[int, ContentKey]]) -> StagedColumns:
+    """Columns for blocks with these names, which are of one group."""
+    return StagedColumns(
+        keys=[name for _, name in names],
+        parents=[ROOT_KEY] * len(names),
+        positions=range(len(names)),
+        identity=IDENTITY,
+        group=GroupId(names[0][0] if names else 0),
+    )
 
 
 @dataclass
@@ -29,6 +42,10 @@ class BlockModel:
     free: list[int] = field(default_factory=list)
     victims: list[int] = field(default_factory=list)
     ready: list[int] = field(default_factory=list)
+    groups: set[int] = field(default_factory=set)
+    """Groups of which blocks were registered since the last clear."""
+    relatives_left: int = 0
+    """Blocks that stayed since they were held when one of their family was evicted."""
 
     def __post_init__(self) -> None:
         self.rows = {row: ModelRow() for row in range(self.capacity)}
@@ -44,16 +61,40 @@ class BlockModel:
     def count(self, state: RowState) -> int:
         return sum(row.state is state for row in self.rows.values())
 
+    def family(self, number: int) -> list[int]:
+        """All rows that are found by the key of this registered row, in whatever group; this one too."""
+        name = self.rows[number].name
+        assert name is not None
+        groups = {row.name[0] for row in self.rows.values() if row.name is not None}
+        found = [self.find((group, name[1])) for group in sorted(groups)]
+        return [row for row in found if row is not None]
+
     # --- changes ---
-    def allocate(self, count: int, evict: bool) -> list[int] | None:
+    def allocate(self, count: int, evict: bool) -> tuple[list[int], list[int]] | None:
+        """Granted rows, and rows that became free since they held relatives of evicted blocks."""
         if count > len(self.free) + (len(self.victims) if evict else 0):
             return None
-        taken = self.free[:count]
-        taken += self.victims[: count - len(taken)]
-        self.free = [row for row in self.free if row not in taken]
-        self.victims = [row for row in self.victims if row not in taken]
+        taken, self.free = self.free[:count], self.free[count:]
+        short = count - len(taken)
+        victims = self._take_victims(short)
+        taken += victims[:short]
+        self.to_free(victims[short:])
         for number in taken:
             self._grant(number)
+        return taken, victims[short:]
+
+    def _take_victims(self, count: int) -> list[int]:
+        """At least so many rows in the order of eviction, and every idle relative of one of them."""
+        taken: list[int] = []
+        left: set[int] = set()
+        while len(taken) < count:
+            part = self.victims[: max(1, (count - len(taken)) // max(1, len(self.groups)))]
+            relatives = [row for number in part for row in self.family(number) if row not in part]
+            idle = [row for row in relatives if row in self.victims]
+            left |= set(relatives) - set(idle)
+            taken += [*part, *idle]
+            self.victims = [row for row in self.victims if row not in taken]
+        self.relatives_left += len(left)
         return taken
 
     def take(self, numbers: list[int]) -> bool:
@@ -98,6 +139,8 @@ class BlockModel:
             row = self.rows[number]
             assert row.name is not None
             holder = self.find(row.name)
+            if not row.doomed:
+                self.groups.add(row.name[0])
             if row.doomed:
                 self.await_free([number])
                 self.ready.append(number)
@@ -139,7 +182,7 @@ class BlockModel:
             self.rows[number].doomed = False
 
     def evict(self, count: int) -> list[int]:
-        taken, self.victims = self.victims[:count], self.victims[count:]
+        taken = self._take_victims(min(count, len(self.victims)))
         self.await_free(taken)
         return taken
 
@@ -158,11 +201,15 @@ class BlockModel:
     def clear(self) -> list[int]:
         for row in self.rows.values():
             row.doomed |= row.state in (RowState.MUTABLE, RowState.COMPLETE, RowState.HELD)
-        return self.evict(len(self.victims))
+        idle, self.victims = self.victims, []
+        self.groups.clear()
+        self.await_free(idle)
+        return idle
 
     def adopt(self, number: int, generation: int, name: tuple[int, ContentKey]) -> list[int]:
         """One stored block; returns the rows to be freed."""
         self.free.remove(number)
+        self.groups.add(name[0])
         holder = self.find(name)
         latest = max(self.rows[number].latest_grant, generation)
         row = self.rows[number] = ModelRow(RowState.INACTIVE, generation, name, latest_grant=latest)

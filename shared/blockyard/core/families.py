@@ -1,0 +1,80 @@
+"""Families of blocks: registered rows of one tier with one key, in several KV groups of a model.
+
+A prefix needs the rows of all groups, so a family goes whole: eviction takes its INACTIVE rows together and leaves the
+HELD ones to their holders. A table that knows one group pays one comparison per eviction for all this.
+Invariants: a call that raises has given back what it took from the policy.
+Threading: the owner thread of the table.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from blockyard.core.errors import OutOfBlocksError
+from blockyard.core.eviction.base import EvictionPolicy
+from blockyard.core.states import HELD, INACTIVE
+from blockyard.core.vocabulary import BlockId, ContentKey
+
+KeyIndex = Mapping[int, Mapping[ContentKey, BlockId]]
+"""Findable rows by group and key."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """Rows that were taken out of the policy, and the number of relatives that stay since they are held."""
+
+    rows: list[BlockId]
+    left: int
+
+
+def take_in_order(policy: EvictionPolicy, state: Sequence[int], count: int) -> list[BlockId]:
+    """Take ``count`` INACTIVE rows out of the policy, which must have as many.
+
+    Raises:
+        OutOfBlocksError: the policy did not keep its promise; it is as if nothing had been asked.
+    """
+    if not count:
+        return []
+    victims = policy.take(count)
+    if len(victims) == len(set(victims)) == count and all(state[row] == INACTIVE for row in victims):
+        return victims
+    policy.put_back(victims)
+    raise OutOfBlocksError("the eviction policy gave wrong victims", asked=count, given=len(victims))
+
+
+def take_families(
+    policy: EvictionPolicy, state: Sequence[int], index: KeyIndex, keys: Sequence[ContentKey], count: int
+) -> Victims:
+    """Take INACTIVE rows and their INACTIVE relatives: ``count``, and more only where a family would be torn.
+
+    Raises:
+        OutOfBlocksError: see ``take_in_order``.
+    """
+    if len(index) < 2:
+        return Victims(take_in_order(policy, state, count), 0)
+    victims: list[BlockId] = []
+    left: set[BlockId] = set()
+    while len(victims) < count:
+        # A part of what is missing, since each row may bring a relative from every other group.
+        try:
+            taken = take_in_order(policy, state, max(1, (count - len(victims)) // len(index)))
+        except OutOfBlocksError:
+            policy.put_back(victims)
+            raise
+        known = dict.fromkeys(taken)
+        known.update((relative, None) for row in taken for relative in relatives(index, keys[row], row))
+        others = list(known)[len(taken) :]
+        idle = [row for row in others if state[row] == INACTIVE]
+        left.update(row for row in others if state[row] == HELD)
+        policy.remove(idle)
+        victims += taken
+        victims += idle
+    return Victims(victims, len(left))
+
+
+def relatives(index: KeyIndex, key: ContentKey, row: BlockId) -> list[BlockId]:
+    """Findable rows with this key, apart from one."""
+    if len(index) < 2:
+        return []
+    return [other for group in index.values() if (other := group.get(key)) is not None and other != row]
