@@ -19,7 +19,7 @@ from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.handles import DoomedBlocks, ImmutableBlocks, MutableBlocks
 from blockyard.core.pins import PinTable
 from blockyard.core.pool import BlockPool, ClearReport
-from blockyard.core.states import RowState
+from blockyard.core.states import CondemnOutcome, RowState
 from blockyard.core.vocabulary import (
     BlockId,
     ContentKey,
@@ -53,6 +53,15 @@ class Committed:
     """Blocks that arrived well and are not kept, because the tier was cleared meanwhile."""
     surplus: list[DoomedBlocks]
     """Slots of older copies of the same blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class CondemnedFamily:
+    """Slots of a family that left, as far as nobody holds them; the others come out of ``drain_doomed``."""
+
+    damaged: DoomedBlocks
+    relatives: tuple[DoomedBlocks, ...]
+    """Whole, but of no use alone."""
 
 
 class NodeTables:
@@ -184,11 +193,20 @@ class NodeTables:
         return Committed(registration.blocks, 0, [item.doomed for item in older])
 
     # --- leaving ------------------------------------------------------------------------------------------------------
-    def condemn(self, tier: Tier, block: BlockId, generation: Generation) -> DoomedBlocks:
-        """A copy is damaged: it leaves the table now. Returns its slot where nobody holds it, else nothing yet."""
-        condemned = self.pool(tier).condemn(block, generation)
-        self._left(tier, condemned.facts)
-        return condemned.doomed
+    def condemn_family(self, tier: Tier, block: BlockId, generation: Generation) -> CondemnedFamily:
+        """A copy is damaged: it leaves the table now, and with it the blocks of its key in other groups.
+
+        No prefix can be restored from those alone, so all of them are reported gone in this section. Where the
+        generation does not name the block any more, nothing happens.
+        """
+        pool = self.pool(tier)
+        relatives = pool.relatives(block) if pool.registered_in((block,)) else []
+        condemned = pool.condemn(block, generation)
+        if condemned.outcome is CondemnOutcome.STALE:
+            return CondemnedFamily(condemned.doomed, ())
+        others = [pool.condemn(relative, pool.generation(relative)) for relative in relatives]
+        self._left(tier, [facts for item in (condemned, *others) for facts in item.facts])
+        return CondemnedFamily(condemned.doomed, tuple(item.doomed for item in others))
 
     def evict(self, tier: Tier, count: int) -> DoomedBlocks:
         """Take up to ``count`` blocks that nobody holds out of the table; their slots await FREE headers."""

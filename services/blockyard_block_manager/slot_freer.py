@@ -108,14 +108,16 @@ class SlotFreer:
         self.pump()
 
     def condemn_damaged(self, tier: Tier, places: Places, statuses: Sequence[ItemStatus]) -> None:
-        """Take sources out of the table that are not what it says: damaged ones get BAD headers.
+        """Take sources out of the table that are not what it says, with their families: damaged ones get BAD headers.
 
         The sources were pinned, so a header that names another block or grant can only mean that the table is wrong.
         """
         for block, generation, status in zip(places.indexes, places.marks, statuses, strict=True):
             if status in NOT_AS_NAMED:
-                slots = self._tables.condemn(tier, BlockId(block), Generation(generation))
-                self.free(tier, slots, bad=status is ItemStatus.CORRUPT)
+                family = self._tables.condemn_family(tier, BlockId(block), Generation(generation))
+                self.free(tier, family.damaged, bad=status is ItemStatus.CORRUPT)
+                for slots in family.relatives:
+                    self.free(tier, slots)
 
     def free_stale(self, headers: tuple[StaleHeader, ...], ticket: FreeTicket) -> None:
         """Free headers of G2 slots that nobody holds; a slot granted meanwhile is left alone by its generation."""

@@ -1,0 +1,117 @@
+"""Families in the tables of a node: the rows of one key in several groups leave in one section, announced together."""
+
+from dataclasses import replace
+
+import pytest
+
+from blockyard.core.block_name import names_of
+from blockyard.core.events import BlockScope, RemovedEvent
+from blockyard.core.outbox import Outbox
+from blockyard.core.vocabulary import BlockId, ContentKey, Epoch, EventSeq, Generation, GroupId, ItemStatus, Tier
+from blockyard.testing.blocks import IDENTITY, chain
+from blockyard.wire.event_codec import decode_event, encode_event
+from blockyard_block_manager.event_log import EventLog
+from blockyard_block_manager.node_tables import NodeTables
+
+FULL, WINDOW = GroupId(0), GroupId(1)
+RUN = chain("family", 3)
+SCOPE = BlockScope(IDENTITY, block_tokens=16)
+
+
+class Node:
+    """Tables of G2 and G3, and what they announced."""
+
+    def __init__(self, slots: int = 6) -> None:
+        self.outbox = Outbox("node", Epoch(1), 1 << 20, encode_event)
+        self.tables = NodeTables(EventLog(self.outbox, "node"), 16)
+        self.left: list[ContentKey] = []
+        self.evicted = 0
+        self.tables.on_left = lambda tier, keys: self.left.extend(keys)
+        self.tables.on_evicted = self._evicted
+        for tier in (Tier.G2, Tier.G3):
+            self.tables.open(tier, slots)
+        self.tables.grants_open = self.tables.serving = True
+
+    def _evicted(self, tier: Tier, count: int) -> None:
+        self.evicted += count
+
+    def store(self, group: GroupId, tier: Tier = Tier.G2) -> tuple[BlockId, ...]:
+        blocks = self.tables.grant(tier, len(RUN))
+        names = names_of(RUN)
+        committed = self.tables.commit(
+            tier, blocks, names, replace(SCOPE, group=group), [ItemStatus.OK] * len(names), Tier.G1
+        )
+        with committed.blocks as held:
+            return held.ids
+
+    def removed(self) -> list[tuple[GroupId, tuple[ContentKey, ...]]]:
+        messages = self.outbox.next_batch(EventSeq(0), 100).messages
+        events = [decode_event(message.payload).event for message in messages]
+        return [(event.group, event.keys) for event in events if isinstance(event, RemovedEvent)]
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+@pytest.mark.parametrize("tier", [Tier.G2, Tier.G3])
+def test_a_damaged_block_takes_its_relatives_out_of_the_tier(node: Node, tier: Tier) -> None:
+    full, window = node.store(FULL, tier), node.store(WINDOW, tier)
+    pool = node.tables.pool(tier)
+    family = node.tables.condemn_family(tier, window[1], pool.generation(window[1]))
+    assert family.damaged.ids == (window[1],)
+    assert [slots.ids for slots in family.relatives] == [(full[1],)]
+    assert node.removed() == [(WINDOW, (RUN.key(1),)), (FULL, (RUN.key(1),))]
+    assert node.left == [RUN.key(1)] * 2
+    for group in (FULL, WINDOW):
+        assert node.tables.holds(tier, RUN.keys(), group) == [True, False, True]
+    family.damaged.release()
+    family.relatives[0].release()
+
+
+def test_a_relative_that_is_held_leaves_the_table_and_its_slot_follows_later(node: Node) -> None:
+    full, window = node.store(FULL), node.store(WINDOW)
+    pool = node.tables.pool(Tier.G2)
+    with pool.pin_all([RUN.key(0)], WINDOW):
+        family = node.tables.condemn_family(Tier.G2, full[0], pool.generation(full[0]))
+        assert family.damaged.ids == (full[0],)
+        assert [len(slots) for slots in family.relatives] == [0]
+        assert pool.is_doomed(window[0])
+        assert node.tables.holds(Tier.G2, [RUN.key(0)], WINDOW) == [False]
+    doomed = node.tables.drain_doomed(Tier.G2)
+    assert doomed is not None
+    assert doomed.ids == (window[0],)
+    doomed.release()
+    family.damaged.release()
+
+
+def test_a_block_that_is_another_one_by_now_takes_nobody_along(node: Node) -> None:
+    full, _ = node.store(FULL), node.store(WINDOW)
+    pool = node.tables.pool(Tier.G2)
+    earlier = Generation(pool.generation(full[0]) - 1)
+    family = node.tables.condemn_family(Tier.G2, full[0], earlier)
+    assert len(family.damaged) == 0
+    assert family.relatives == ()
+    assert pool.inactive == 6
+    assert node.removed() == []
+
+
+def test_a_grant_that_evicts_a_block_announces_its_family_and_remembers_both_headers(node: Node) -> None:
+    full, window = node.store(FULL), node.store(WINDOW)
+    granted = node.tables.grant(Tier.G2, 1)
+    assert granted.ids == (full[2],)
+    assert node.removed() == [(FULL, (RUN.key(2),)), (WINDOW, (RUN.key(2),))]
+    assert {stale.block for stale in node.tables.stale_headers()} == {full[2], window[2]}
+    assert node.evicted == 2
+    assert node.tables.room(Tier.G2) == 5, "the slot of the relative is free, the other families are idle"
+    granted.release()
+
+
+def test_room_on_disk_is_made_family_by_family(node: Node) -> None:
+    node.store(FULL, Tier.G3)
+    node.store(WINDOW, Tier.G3)
+    with node.tables.evict(Tier.G3, 1) as doomed:
+        assert len(doomed) == 2
+    assert node.removed() == [(FULL, (RUN.key(2),)), (WINDOW, (RUN.key(2),))]
+    assert node.evicted == 2
