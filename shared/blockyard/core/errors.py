@@ -160,6 +160,14 @@ class BlockNotFoundError(RequestError):
     remedy = "Look the key up again; the block may have been evicted."
 
 
+class RequestNotSeenError(RequestError):
+    """No engine of this node reported a decision for this request, or it is forgotten by now."""
+
+    code = "request-not-seen"
+    title = "The request was not seen here"
+    remedy = "Ask the node of the engine that served it, soon: a node remembers its latest requests since its start."
+
+
 class UnknownSessionError(RequestError):
     """The engine session is not known in this life of the block-manager."""
 
