@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, unique
 from typing import Any, Final, final
 
-import nixl_cu12._bindings as _bindings
 import numpy as np
 from nixl_cu12 import nixl_agent, nixl_agent_config
 
@@ -19,18 +18,12 @@ from blockyard.core.errors import TransferError
 from blockyard.tiers.arena import Arena
 from blockyard.tiers.base import SlabRegion, SlotArray
 from blockyard.tiers.block_moves import Direction
+from blockyard.tiers.nixl.sdk_errors import NIXL_ERRORS, reason
 
 _AGENT: Final = "blockyard"
 _BACKEND: Final = "POSIX"
 _LOCAL: Final = "NIXL_INIT_AGENT"
 """Owner name that NIXL gives to the initiator's side of a prepared list."""
-
-NIXL_ERRORS: Final = tuple(
-    kind
-    for name, kind in vars(_bindings).items()
-    if name.startswith("nixl") and name.endswith("Error") and issubclass(kind, Exception)
-)
-"""All exceptions of the SDK; they have no common base."""
 
 
 @unique
@@ -81,7 +74,7 @@ class PosixAgent:
             self._arena_memory = self._agent.register_memory([(address, slots * stride, 0, "")], "DRAM")
             self._arena_list = self._prepared(_LOCAL, (address, stride, 0, stride, slots), "DRAM")
         except NIXL_ERRORS as error:
-            raise TransferError("NIXL cannot be used here", queue=queue.value, reason=_reason(error)) from error
+            raise TransferError("NIXL cannot be used here", queue=queue.value, reason=reason(error)) from error
 
     def post(
         self, direction: Direction, region: SlabRegion, arena_slots: SlotArray, file_slots: SlotArray
@@ -97,7 +90,7 @@ class PosixAgent:
                 direction.value, self._arena_list, arena_slots, file_list, file_slots
             )
         except NIXL_ERRORS as error:
-            raise TransferError("NIXL refused the request", reason=_reason(error)) from error
+            raise TransferError("NIXL refused the request", reason=reason(error)) from error
         if handle is None:
             raise TransferError("NIXL refused the request", reason="it returned no handle")
         try:
@@ -145,7 +138,3 @@ class PosixAgent:
         if blocks is None:
             raise TransferError("NIXL refused the description of a memory", kind=kind)
         return blocks
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
