@@ -10,6 +10,7 @@ from typing import Final
 
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import RequestError, UnavailableError
+from blockyard.core.kv_groups import NO_PAGE
 from blockyard.core.vocabulary import Availability, EngineBlockId
 from blockyard.wire import connector_channel as channel
 
@@ -29,15 +30,21 @@ def check_blocks(blocks: Sequence[EngineBlockId], limit: int) -> None:
         raise RequestError("a call names no memory block twice", field="blocks")
 
 
-def check_places(run: ChainRun, blocks: Sequence[EngineBlockId], limit: int) -> None:
-    """Refuse anything but one memory block per block of the run.
+def check_pages(run: ChainRun, pages: Sequence[EngineBlockId], pages_per_row: int) -> None:
+    """Refuse anything but ``pages_per_row`` pages per row of the run.
 
     Raises:
-        RequestError: names what is wrong.
+        RequestError: says how many there are.
     """
-    if len(run) != len(blocks):
-        raise RequestError("one memory block per block of the run", run=len(run), blocks=len(blocks))
-    check_blocks(blocks, limit)
+    if len(run) * pages_per_row != len(pages):
+        raise RequestError(
+            "a row has as many memory blocks as its group says", run=len(run), blocks=len(pages), per_row=pages_per_row
+        )
+
+
+def wanted_pages(pages: Sequence[EngineBlockId]) -> tuple[EngineBlockId, ...]:
+    """The pages that the engine has a use for."""
+    return tuple(page for page in pages if page != NO_PAGE)
 
 
 def wire_run(run: ChainRun) -> channel.Run:
@@ -50,12 +57,14 @@ def column(code: str, values: Sequence[int]) -> bytes:
     return array(code, values).tobytes()
 
 
-def availability_of(reply: channel.LookupReply, blocks: int) -> tuple[Availability, ...]:
-    """Answer of a lookup of ``blocks`` blocks.
+def availability_of(reply: channel.LookupReply, blocks: int, groups: int) -> tuple[tuple[Availability, ...], ...]:
+    """Answer of a lookup of ``blocks`` blocks in ``groups`` groups: one tuple per group.
 
     Raises:
         UnavailableError: it is the answer to another question.
     """
-    if len(reply.availability) != blocks:
-        raise UnavailableError("a lookup was answered for other blocks", asked=blocks, answered=len(reply.availability))
-    return tuple(_AVAILABILITY.get(value, Availability.UNKNOWN) for value in reply.availability)
+    asked, answered = blocks * groups, len(reply.availability)
+    if answered != asked:
+        raise UnavailableError("a lookup was answered for other blocks", asked=asked, answered=answered)
+    found = tuple(_AVAILABILITY.get(value, Availability.UNKNOWN) for value in reply.availability)
+    return tuple(found[group * blocks : (group + 1) * blocks] for group in range(groups))

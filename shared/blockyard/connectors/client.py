@@ -2,78 +2,71 @@
 
 ::
 
-    lookup(run) -> availability per block         pure and repeatable
-    reserve(request, run) / release(request)      lease against eviction
-    load(request, run, blocks) -> LoadResult      bytes into G1, exact status per block
-    register(run, blocks)                         G1 blocks complete: offered to the lower tiers
-    deregister(blocks) / reset()                  G1 blocks about to be reused
+    lookup(run) -> availability per block and group   pure and repeatable
+    reserve(request, run) / release(request)          lease against eviction
+    load(request, run, pages) -> LoadResult           bytes into G1, exact status per row
+    register(run, pages)                              rows complete in G1: offered to the lower tiers
+    deregister(blocks) / reset()                      G1 blocks about to be reused
 
-``lookup``, ``load`` and ``register`` take the W3C ``traceparent`` of the engine's request: what the node records about
-them joins that trace. Anything else given there counts as none.
+*Pages* are the engine blocks of the rows of a run, row by row (see ``core.kv_groups``). ``lookup``, ``load`` and
+``register`` take the W3C ``traceparent`` of the engine's request: what the node records about them joins that trace.
+Anything else given there counts as none.
 The client reconnects by itself, says hello again, announces its G1 set and asks for old writes to be settled. While
 there is no connection, or the block-manager leaves a call without an answer, every call raises ``UnavailableError`` at
 once: the engine goes on as if nothing were cached. A block-manager that was told too little meanwhile is told anew.
 Calls are open as soon as hello was answered; of one memory block the block-manager hears in the order of the calls,
 also while the set is still being announced.
 Invariants: a block named in an unfinished load is in ``unsettled_blocks`` and must not be reused until it leaves it;
-guards are raised before the block-manager is told; what the block-manager refused is not announced again.
-Threading: one event loop; not thread-safe.
+the engine raises a guard before the block-manager is told, and a block whose guard was not raised is not taken back;
+what the block-manager refused is not announced again. Every ticket is told as settled exactly once.
+Threading: one event loop; not thread-safe. Guards may be raised by another thread.
 """
 
-import asyncio
-import logging
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Self, final
+from typing import Final, Self
 
-from blockyard.connectors.call_columns import availability_of, check_blocks, check_places, column, wire_run
-from blockyard.connectors.engine_memory import EngineMemory
-from blockyard.connectors.g1_set import G1Set, RegisteredRun
+from blockyard.connectors.call_columns import (
+    availability_of,
+    check_blocks,
+    check_pages,
+    column,
+    wanted_pages,
+    wire_run,
+)
+from blockyard.connectors.engine_description import EngineDescription
+from blockyard.connectors.engine_guards import EngineGuards
+from blockyard.connectors.engine_loads import EngineLoads
+from blockyard.connectors.g1_reports import G1Reports
+from blockyard.connectors.g1_set import RegisteredRun
 from blockyard.connectors.load_result import LoadResult
-from blockyard.connectors.manager_connector import ManagerConnector
-from blockyard.connectors.manager_link import CALL_TIMEOUT_SECONDS, PATIENT_SECONDS, ManagerLink
+from blockyard.connectors.manager_connector import ManagerConnector, Works
+from blockyard.connectors.manager_link import CALL_TIMEOUT_SECONDS, ManagerLink, Notice
+from blockyard.connectors.rank_memory import RankMemory, attach_message
+from blockyard.connectors.store_tickets import StoreTickets
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import (
-    BlockyardError,
-    DeadlineExceededError,
-    PeerClosedError,
+    LayoutMismatchError,
     RequestError,
     TooManyKeysError,
-    UnavailableError,
 )
-from blockyard.core.identity import ModelIdentity
 from blockyard.core.vocabulary import (
     DEFAULT_TENANT,
     Availability,
     EngineBlockId,
-    EngineId,
-    LoadId,
+    GroupId,
+    Guard,
     RequestId,
     TenantDigest,
 )
+from blockyard.runtime.rpc.frame_buffer import close_descriptors
 from blockyard.wire import connector_channel as channel
-from blockyard.wire.codec import MAX_KEYS_PER_CALL, PROTOCOL_VERSION
-from blockyard.wire.trace_parent import NO_TRACE, TraceParent, parse_trace_parent
+from blockyard.wire.codec import MAX_KEYS_PER_CALL
+from blockyard.wire.trace_parent import parse_trace_parent
 
 __all__ = ["BlockyardClient", "EngineDescription", "LoadResult"]
 
-_log: Final = logging.getLogger(__name__)
-
-_SETTLE_SECONDS: Final = 30.0
-"""How long after its deadline a load may still be settling before the connection is given up."""
-_OVERDUE_SECONDS: Final = 0.25
-"""How long after its deadline the end of a load is waited for: its request goes on then, its blocks stay unsettled."""
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineDescription:
-    """Who the engine is; sent with every hello."""
-
-    engine: EngineId
-    identity: ModelIdentity
-    dp_rank: int = 0
+_ONLY_GROUP: Final = GroupId(0)
 
 
 class BlockyardClient:
@@ -83,18 +76,42 @@ class BlockyardClient:
         self,
         socket: Path,
         description: EngineDescription,
-        memory: EngineMemory,
+        guards: EngineGuards,
         *,
+        memory: RankMemory | None = None,
         on_state: Callable[[bool], None] = lambda connected: None,
+        on_loading: Callable[[bool], None] = lambda loading: None,
+        on_stores_settled: Callable[[int], None] = lambda ticket: None,
     ) -> None:
-        """Prepare; ``on_state`` is told True after each hello and False after each loss of the connection."""
+        """Prepare.
+
+        Args:
+            socket: where the block-manager serves engines.
+            description: who the engine is.
+            guards: its guard words; raised by the engine, read here.
+            memory: KV memory of an engine without rank processes of its own, whose one rank rides on this connection.
+            on_state: told True after each hello and False after each loss of the connection.
+            on_loading: told whether loads are switched on at the node, at first and whenever it changes.
+            on_stores_settled: told each ticket of ``register`` when no store of its rows is wanted or under way any
+                more, also because the call failed or the connection ended.
+
+        Raises:
+            LayoutMismatchError: guards and description name different numbers of blocks.
+        """
+        if guards.blocks != description.blocks:
+            raise LayoutMismatchError(
+                "one guard per block of the engine", guards=guards.blocks, blocks=description.blocks
+            )
         self._description = description
+        self._guards = guards
         self._memory = memory
-        self._set = G1Set()
-        self._unsettled: set[EngineBlockId] = set()
-        self._abandoned: set[asyncio.Task[None]] = set()
-        """Ends of loads whose callers were cancelled."""
-        self._connector = ManagerConnector(socket, self._hello, self._welcomed, on_state)
+        self._loads = EngineLoads()
+        self._on_state = on_state
+        self._on_loading = on_loading
+        self._tickets = StoreTickets(on_stores_settled)
+        self._loading: bool | None = None
+        self._connector = ManagerConnector(socket, self._introduce, self._state_changed, self._noticed)
+        self._reports = G1Reports(guards, self._connector.connected)
 
     async def __aenter__(self) -> Self:
         """Start connecting in the background."""
@@ -103,9 +120,8 @@ class BlockyardClient:
 
     async def __aexit__(self, *exc: object) -> None:
         """Close the connection; the node drops this engine's G1 set, and loads in progress end."""
-        for task in self._abandoned:
-            task.cancel()
-        await asyncio.gather(self._connector.stop(), *self._abandoned, return_exceptions=True)
+        await self._connector.stop()
+        await self._loads.close()
 
     # --- state --------------------------------------------------------------------------------------------------------
     async def wait_connected(self, timeout_seconds: float) -> None:
@@ -126,25 +142,43 @@ class BlockyardClient:
     @property
     def unsettled_blocks(self) -> frozenset[EngineBlockId]:
         """G1 blocks that a write may still reach; not to be reused."""
-        return frozenset(self._unsettled)
+        return self._loads.unsettled
 
     # --- calls --------------------------------------------------------------------------------------------------------
     async def lookup(
-        self, run: ChainRun, *, tenant: TenantDigest = DEFAULT_TENANT, remote_wait_seconds: float = 0.0, trace: str = ""
-    ) -> tuple[Availability, ...]:
-        """Best source of each block; takes nothing."""
-        request = channel.Lookup(run=wire_run(run), tenant=tenant, remote_wait_ms=int(remote_wait_seconds * 1_000))
+        self,
+        run: ChainRun,
+        *,
+        groups: Sequence[GroupId] = (_ONLY_GROUP,),
+        tenant: TenantDigest = DEFAULT_TENANT,
+        remote_wait_seconds: float = 0.0,
+        trace: str = "",
+    ) -> tuple[tuple[Availability, ...], ...]:
+        """Best source of each block, one tuple per group; takes nothing."""
+        request = channel.Lookup(
+            run=wire_run(run), groups=tuple(groups), tenant=tenant, remote_wait_ms=int(remote_wait_seconds * 1_000)
+        )
         reply = await self._connector.connected().call(
             request,
             channel.LookupReply,
             timeout_seconds=CALL_TIMEOUT_SECONDS + remote_wait_seconds,
             trace=parse_trace_parent(trace),
         )
-        return availability_of(reply, len(run))
+        self._loading_is(reply.loading)
+        return availability_of(reply, len(run), len(groups))
 
-    async def reserve(self, request: RequestId, run: ChainRun, *, ttl_seconds: float = 5.0) -> int:
-        """Lease the local blocks of a request; returns how many are held from the start. Idempotent."""
-        message = channel.Reserve(request=request, run=wire_run(run), ttl_ms=int(ttl_seconds * 1_000))
+    async def reserve(
+        self,
+        request: RequestId,
+        run: ChainRun,
+        *,
+        groups: Sequence[GroupId] = (_ONLY_GROUP,),
+        ttl_seconds: float = 5.0,
+    ) -> int:
+        """Lease the local blocks of a request; returns how many all groups hold from the start. Idempotent."""
+        message = channel.Reserve(
+            request=request, run=wire_run(run), groups=tuple(groups), ttl_ms=int(ttl_seconds * 1_000)
+        )
         return (await self._connector.connected().call(message, channel.Reserved)).held
 
     async def release(self, request: RequestId) -> None:
@@ -154,215 +188,150 @@ class BlockyardClient:
     async def register(
         self,
         run: ChainRun,
-        blocks: Sequence[EngineBlockId],
+        pages: Sequence[EngineBlockId],
         *,
+        group: GroupId = _ONLY_GROUP,
         tenant: TenantDigest = DEFAULT_TENANT,
         trace: str = "",
+        ticket: int = 0,
+        guards: Sequence[Guard] | None = None,
     ) -> None:
-        """Announce G1 blocks whose writes are complete: block i of the run lies in ``blocks[i]``.
+        """Announce rows whose writes are complete: row i of the run lies in ``pages[i*k:(i+1)*k]``.
 
-        Kept also without a connection, and announced with the next one.
+        Kept also without a connection, and announced with the next one, without their ticket.
+
+        Args:
+            run: names of the rows.
+            pages: engine blocks, k per row of the group.
+            group: KV group of the rows.
+            tenant: whose rows they are.
+            trace: trace context of the engine's request.
+            ticket: where it is not 0, ``on_stores_settled`` is told it once, after this call or during it; a number
+                that no other unsettled call has.
+            guards: guards of the pages when their rows were written; by default those of now.
 
         Raises:
-            RequestError: blocks and run do not fit, a block is named in an unfinished load, or the block-manager
+            RequestError: pages and run do not fit, a block is named in an unfinished load, or the block-manager
                 refused; nothing was kept.
-            UnavailableError: not connected, or no answer; the blocks are announced with the next connection.
+            UnavailableError: not connected, or no answer; the rows are announced with the next connection.
         """
-        if len(run) > MAX_KEYS_PER_CALL:
-            raise TooManyKeysError(keys=len(run), limit=MAX_KEYS_PER_CALL)
-        check_places(run, blocks, self._memory.blocks)
-        if unfinished := self._unsettled.intersection(blocks):
-            raise RequestError("a block is named in an unfinished load", block=min(unfinished))
-        registered = RegisteredRun(run, tenant, tuple(blocks))
-        self._set.add(registered)
+        self._tickets.open(ticket)
         try:
-            await self._tell(self._register_message(registered), channel.Registered, parse_trace_parent(trace))
-        except RequestError:
-            self._set.withdraw(registered)
+            registered = self._registered_run(run, pages, group, tenant, guards)
+            await self._reports.register(registered, ticket, parse_trace_parent(trace))
+        except BaseException:
+            self._tickets.settle(ticket)
             raise
 
     async def deregister(self, blocks: Sequence[EngineBlockId]) -> None:
-        """Declare G1 blocks as about to be reused or freed; guards are raised even without a connection.
+        """Declare G1 blocks as about to be reused or freed; the engine has raised their guards before.
 
         Raises:
-            RequestError: there is no such block; nothing changed.
+            RequestError: there is no such block, or a guard was not raised since the block was registered; nothing
+                changed.
             UnavailableError: not connected, or no answer; the next connection will not hear of these blocks.
         """
-        check_blocks(blocks, self._memory.blocks)
-        self._memory.raise_guards(blocks)
-        self._set.discard(blocks)
-        await self._tell(channel.Deregister(blocks=column("I", blocks)), channel.Done)
+        check_blocks(blocks, self._description.blocks)
+        await self._reports.deregister(blocks)
 
     async def reset(self) -> None:
-        """Declare all G1 blocks as free; guards are raised even without a connection."""
-        self._memory.raise_guards([EngineBlockId(block) for block in range(self._memory.blocks)])
-        self._set.clear()
-        await self._tell(channel.Reset(), channel.Done)
+        """Declare all G1 blocks as free; the engine has raised all guards before. Raises as ``deregister``."""
+        await self._reports.reset()
 
     async def load(
         self,
         request: RequestId,
         run: ChainRun,
-        blocks: Sequence[EngineBlockId],
+        pages: Sequence[EngineBlockId],
         *,
+        group: GroupId = _ONLY_GROUP,
         ttl_seconds: float,
         tenant: TenantDigest = DEFAULT_TENANT,
         trace: str = "",
+        guards: Sequence[Guard] | None = None,
     ) -> LoadResult:
-        """Bring block i of the run into G1 block ``blocks[i]``; answers when no further write can follow.
+        """Bring row i of the run into ``pages[i*k:(i+1)*k]``; answers when no further write can follow.
 
-        A lost connection, or an end that is overdue, ends the load with status UNKNOWN for every block, and leaves the
-        blocks unsettled until a block-manager says that no write of the load can reach them.
+        ``NO_PAGE`` among the pages leaves that part of its row out. The guards are those of the pages now, unless the
+        engine names those that it saw when it chose the pages. A lost connection, or an end that is overdue, ends the
+        load with status UNKNOWN for every row, and leaves the blocks unsettled until a block-manager says that no
+        write of the load can reach them.
 
         Raises:
-            RequestError: blocks and run do not fit, a block is registered (deregister it first) or named in an
+            RequestError: pages and run do not fit, a block is registered (deregister it first) or named in an
                 unfinished load, or the block-manager refused; nothing was begun.
             UnavailableError: not connected.
         """
-        check_places(run, blocks, self._memory.blocks)
-        if registered := self._set.registered(blocks):
-            raise RequestError("deregister a block before something is loaded into it", block=min(registered))
-        if unfinished := self._unsettled.intersection(blocks):
-            raise RequestError("a block is named in an unfinished load", block=min(unfinished))
+        blocks = wanted_pages(pages)
+        self._check_pages(run, pages, blocks, group)
+        self._reports.check_unnamed(blocks)
+        self._loads.check_settled(blocks)
         link = self._connector.connected()
         message = channel.OpenLoad(
             request=request,
             run=wire_run(run),
+            group=group,
             tenant=tenant,
-            blocks=column("I", blocks),
-            guards=column("Q", [self._memory.guard(block) for block in blocks]),
+            pages=column("I", pages),
+            guards=column("Q", self._guard_column(pages, guards)),
             ttl_ms=int(ttl_seconds * 1_000),
         )
-        self._unsettled.update(blocks)
-        try:
-            open_call = link.call(message, channel.LoadOpened, trace=parse_trace_parent(trace))
-            finished = await self._run_load(link, open_call, blocks, ttl_seconds + _OVERDUE_SECONDS)
-        except (PeerClosedError, DeadlineExceededError):
-            link.give_up()  # written or not is unknown: the next connection settles the blocks
-            return LoadResult.unknown(len(blocks))
-        except UnavailableError:
-            self._unsettled.difference_update(blocks)  # the node is not ready: nothing was begun
-            return LoadResult.unknown(len(blocks))
-        except BlockyardError:
-            self._unsettled.difference_update(blocks)  # refused before anything was planned
-            raise
-        if finished is None:
-            return LoadResult.unknown(len(blocks))
-        self._unsettled.difference_update(blocks)
-        return LoadResult.of(finished, len(blocks))
+        return await self._loads.run(link, message, blocks, len(run), parse_trace_parent(trace))
 
-    # --- loads --------------------------------------------------------------------------------------------------------
-    async def _run_load(
+    # --- checks -------------------------------------------------------------------------------------------------------
+    def _check_pages(
+        self, run: ChainRun, pages: Sequence[EngineBlockId], blocks: Sequence[EngineBlockId], group: GroupId
+    ) -> None:
+        check_pages(run, pages, self._description.pages_per_row(group))
+        check_blocks(blocks, self._description.blocks)
+
+    def _registered_run(
         self,
-        link: ManagerLink,
-        open_call: Coroutine[object, object, channel.LoadOpened],
-        blocks: Sequence[EngineBlockId],
-        timeout_seconds: float,
-    ) -> channel.LoadFinished | None:
-        """The end of a load; None where it is overdue, and settled in the background."""
-        opening = asyncio.create_task(open_call)
-        try:
-            # Shielded: a caller that goes away must not take with it the number by which the load can be closed.
-            opened = await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            self._abandon(link, opening, blocks)
-            raise
-        try:
-            return await link.finished(LoadId(opened.load), timeout_seconds)
-        except asyncio.CancelledError:
-            self._abandon(link, opening, blocks)
-            raise
-        except DeadlineExceededError:
-            self._abandon(link, opening, blocks)
-            return None
+        run: ChainRun,
+        pages: Sequence[EngineBlockId],
+        group: GroupId,
+        tenant: TenantDigest,
+        guards: Sequence[Guard] | None,
+    ) -> RegisteredRun:
+        if len(run) > MAX_KEYS_PER_CALL:
+            raise TooManyKeysError(keys=len(run), limit=MAX_KEYS_PER_CALL)
+        self._check_pages(run, pages, pages, group)
+        self._loads.check_settled(pages)
+        return RegisteredRun(run, tenant, group, tuple(pages), tuple(self._guard_column(pages, guards)))
 
-    def _abandon(
-        self, link: ManagerLink, opening: asyncio.Task[channel.LoadOpened], blocks: Sequence[EngineBlockId]
-    ) -> None:
-        task = asyncio.create_task(self._close_load(link, opening, tuple(blocks)))
-        self._abandoned.add(task)
-        task.add_done_callback(self._abandoned.discard)
-
-    async def _close_load(
-        self, link: ManagerLink, opening: asyncio.Task[channel.LoadOpened], blocks: tuple[EngineBlockId, ...]
-    ) -> None:
-        """Give the blocks of an abandoned load back once no write can follow."""
-        try:
-            load = LoadId((await opening).load)
-        except (PeerClosedError, DeadlineExceededError):
-            link.give_up()  # the next connection settles the blocks
-        except BlockyardError:
-            self._unsettled.difference_update(blocks)  # refused before anything was planned
-        else:
-            try:
-                await link.call(channel.CloseLoad(load=load), channel.Done, timeout_seconds=_SETTLE_SECONDS)
-            except BlockyardError:
-                link.give_up()
-            else:
-                link.forget(load)
-                self._unsettled.difference_update(blocks)
+    def _guard_column(self, pages: Sequence[EngineBlockId], guards: Sequence[Guard] | None) -> Sequence[Guard]:
+        if guards is None:
+            return self._guards.guards_of(pages)
+        if len(guards) != len(pages):
+            raise RequestError("one guard per page", guards=len(guards), pages=len(pages))
+        return guards
 
     # --- connection ---------------------------------------------------------------------------------------------------
-    def _hello(self) -> tuple[channel.Hello, tuple[int, int]]:
-        hello = channel.Hello(
-            version=PROTOCOL_VERSION,
-            engine=self._description.engine,
-            dp_rank=self._description.dp_rank,
-            identity=self._description.identity,
-            blocks=self._memory.blocks,
-            block_bytes=self._memory.block_bytes,
-            stride_bytes=self._memory.block_bytes,
-        )
-        return hello, (self._memory.kv_fd, self._memory.guard_fd)
+    async def _introduce(self, link: ManagerLink) -> Works:
+        """Say hello; what is held by then is announced, what is registered from there on is told over this link."""
+        welcome, received = await link.introduce(self._description.hello(), channel.Welcome, (self._guards.fd,))
+        close_descriptors(received)
+        if self._memory is not None:
+            engine, memory = self._description, self._memory
+            request = attach_message(engine.engine, engine.dp_rank, 0, memory.memory_bytes, memory.regions)
+            _, received = await link.introduce(request, channel.RankAttached, (self._memory.fd,))
+            close_descriptors(received)
+        self._loading_is(welcome.loading)
+        self._reports.nobody_knows()
+        return self._reports.announce(link), self._loads.settle(link, self._loads.unsettled)
 
-    def _welcomed(self, link: ManagerLink) -> Sequence[Coroutine[object, object, None]]:
-        """A connection is open: what is held by now is announced, what is registered from here on is told over it."""
-        self._set.announce_all()
-        return self._announce_set(link), self._settle(link, frozenset(self._unsettled))
+    def _state_changed(self, connected: bool) -> None:  # noqa: FBT001 - the connector tells one fact
+        if not connected:
+            self._tickets.settle_all()
+        self._on_state(connected)
 
-    async def _tell(
-        self,
-        message: channel.Request,
-        kind: type[channel.Registered] | type[channel.Done],
-        trace: TraceParent = NO_TRACE,
-    ) -> None:
-        """Report a change of the G1 set; where it was not carried out, the next connection announces the whole set."""
-        link = self._connector.connected()
-        try:
-            await link.call(message, kind, trace=trace)
-        except DeadlineExceededError:
-            raise  # sent, and carried out in its turn
-        except UnavailableError:
-            link.give_up()
-            raise
+    def _noticed(self, push: Notice) -> None:
+        if isinstance(push, channel.StoresSettled):
+            self._tickets.settle(push.ticket)
+        elif isinstance(push, channel.LoadingSwitched):
+            self._loading_is(push.loading)
 
-    async def _announce_set(self, link: ManagerLink) -> None:
-        while (registered := self._set.next_run(MAX_KEYS_PER_CALL)) is not None:
-            try:
-                message = self._register_message(registered)
-                await link.call(message, channel.Registered, timeout_seconds=PATIENT_SECONDS)
-            except UnavailableError:
-                link.give_up()  # the next connection announces the whole set
-                return
-            except BlockyardError as error:
-                _log.warning("the block-manager refuses blocks of the engine's set: %s", error)
-                self._set.withdraw(registered)
-
-    async def _settle(self, link: ManagerLink, blocks: frozenset[EngineBlockId]) -> None:
-        """Wait until writes of an earlier connection are over, then give their blocks back to the engine."""
-        if not blocks:
-            return
-        try:
-            await link.call(channel.Settle(), channel.Done, timeout_seconds=_SETTLE_SECONDS)
-        except BlockyardError:
-            link.give_up()  # still not settled: the next connection asks again
-        else:
-            self._unsettled -= blocks
-
-    def _register_message(self, registered: RegisteredRun) -> channel.Register:
-        return channel.Register(
-            run=wire_run(registered.run),
-            tenant=registered.tenant,
-            blocks=column("I", registered.blocks),
-            guards=column("Q", [self._memory.guard(block) for block in registered.blocks]),
-        )
+    def _loading_is(self, loading: bool) -> None:  # noqa: FBT001 - one fact
+        if loading is not self._loading:
+            self._loading = loading
+            self._on_loading(loading)

@@ -1,26 +1,29 @@
-"""Engine memory in shared pages: the KV blocks of one rank (G1) and a guard word per block.
+"""Memory of an engine that is one process with one KV group: whole blocks side by side, and their guards.
 
-Both are anonymous memory files of sealed size whose descriptors are handed to the node with ``Hello``. A guard word is
-raised *before* its block is reallocated, rewritten or freed; whoever copies a block compares the word before and after,
-so bytes of a reused block are never stored under an old name.
-Invariants: guards only rise. Threading: one owner thread; readers in other processes see single aligned 8-byte words.
+Built from what larger engines combine by themselves: guards (``EngineGuards``), the KV memory of a rank
+(``RankMemory``) and a description. One engine block is one Blockyard block here, and one region holds them all.
+Invariants: as ``EngineGuards``. Threading: one owner thread.
 """
 
-import fcntl
 import mmap
 import os
 from collections.abc import Sequence
-from typing import Self
+from typing import Final, Self, final
 
 import numpy as np
 import numpy.typing as npt
 
+from blockyard.connectors.engine_description import EngineDescription
+from blockyard.connectors.engine_guards import EngineGuards
+from blockyard.connectors.rank_memory import RankMemory
+from blockyard.connectors.sealed_memory import sealed_memory
 from blockyard.core.errors import LayoutMismatchError
-from blockyard.core.vocabulary import EngineBlockId, Guard
+from blockyard.core.identity import ModelIdentity
+from blockyard.core.kv_groups import KvGroup, Region
+from blockyard.core.vocabulary import EngineBlockId, EngineId, Executor, Guard
 
-_PAGE_BYTES = mmap.PAGESIZE
 
-
+@final
 class EngineMemory:
     """KV memory of an engine with ``blocks`` blocks of ``block_bytes`` bytes."""
 
@@ -30,18 +33,32 @@ class EngineMemory:
         Raises:
             LayoutMismatchError: the block size is not a multiple of the page size, or there is no block.
         """
-        if blocks < 1 or block_bytes < 1 or block_bytes % _PAGE_BYTES:
+        if blocks < 1 or block_bytes < 1 or block_bytes % mmap.PAGESIZE:
             raise LayoutMismatchError(
-                "blocks must be whole pages", blocks=blocks, block_bytes=block_bytes, page_bytes=_PAGE_BYTES
+                "blocks must be whole pages", blocks=blocks, block_bytes=block_bytes, page_bytes=mmap.PAGESIZE
             )
-        self.blocks = blocks
-        self.block_bytes = block_bytes
-        self.kv_fd = _memory_file("blockyard-g1-kv", blocks * block_bytes)
-        self.guard_fd = _memory_file("blockyard-g1-guard", -(-blocks * 8 // _PAGE_BYTES) * _PAGE_BYTES)
-        self._kv = mmap.mmap(self.kv_fd, 0)
-        self._guard = mmap.mmap(self.guard_fd, 0)
+        self.blocks: Final = blocks
+        self.block_bytes: Final = block_bytes
+        self.guards: Final = EngineGuards(blocks)
+        size = blocks * block_bytes
+        self.rank: Final = RankMemory(
+            sealed_memory("blockyard-g1-kv", size), size, ((Region(0, block_bytes, block_bytes),),)
+        )
+        self._kv = mmap.mmap(self.rank.fd, 0)
         self._bytes: npt.NDArray[np.uint8] = np.frombuffer(self._kv, np.uint8).reshape(blocks, block_bytes)
-        self._guards: npt.NDArray[np.uint64] = np.frombuffer(self._guard, np.uint64)[:blocks]
+
+    def description(
+        self, engine: EngineId, identity: ModelIdentity, *, dp_rank: int = 0, executor: Executor = Executor.MAPPED
+    ) -> EngineDescription:
+        """Description of an engine with this memory."""
+        return EngineDescription(
+            engine=engine,
+            identity=identity,
+            dp_rank=dp_rank,
+            blocks=self.blocks,
+            groups=(KvGroup(engine_block_tokens=identity.block_tokens),),
+            executor=executor,
+        )
 
     def view(self, block: EngineBlockId) -> npt.NDArray[np.uint8]:
         """Writable bytes of one block."""
@@ -50,20 +67,18 @@ class EngineMemory:
 
     def raise_guards(self, blocks: Sequence[EngineBlockId]) -> None:
         """Declare that these blocks are about to be reused or freed."""
-        for block in blocks:
-            self._guards[block] += np.uint64(1)
+        self.guards.raise_guards(blocks)
 
     def guard(self, block: EngineBlockId) -> Guard:
         """Current guard word of one block."""
-        return Guard(int(self._guards[block]))
+        return self.guards.guard(block)
 
     def close(self) -> None:
         """Unmap and close; the pages live on while the node maps them."""
-        del self._bytes, self._guards
+        self._bytes = np.empty((0, 0), np.uint8)
         self._kv.close()
-        self._guard.close()
-        os.close(self.kv_fd)
-        os.close(self.guard_fd)
+        os.close(self.rank.fd)
+        self.guards.close()
 
     def __enter__(self) -> Self:
         """Use as a context manager."""
@@ -72,11 +87,3 @@ class EngineMemory:
     def __exit__(self, *exc: object) -> None:
         """Close."""
         self.close()
-
-
-def _memory_file(name: str, size: int) -> int:
-    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(descriptor, size)
-    # A node maps this memory: shrinking it would kill the node's worker at its next access.
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-    return descriptor

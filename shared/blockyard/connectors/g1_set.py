@@ -1,110 +1,159 @@
 """What an engine holds in G1 under which name: kept by the client so that it can be announced again.
 
-A restarted block-manager knows nothing of an engine's blocks until the engine sends its whole set. The engine goes on
-registering and freeing blocks meanwhile, so the set is handed out run by run, each as it is at that moment.
-Invariants: one entry per engine block; runs are cut so that each is one stretch of one chain and fits one call; a block
-that left the set, or was registered anew, is not handed out any more.
+A restarted block-manager knows nothing of an engine's rows until the engine sends its whole set. The engine goes on
+registering and freeing blocks meanwhile, so the set is handed out run by run, each as it is at that moment. Rows are
+announced with the guards that they were registered with: a row whose block was reused since cannot be stored any more.
+Invariants: an engine block belongs to at most one row, and a row that loses one block is gone; runs are cut so that
+each is one stretch of one chain and fits one call; a row that left the set, or was registered anew, is not handed out
+any more.
 Threading: owned by the client's event loop.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from blockyard.core.chain_run import ChainRun
-from blockyard.core.vocabulary import ChainDigest, ContentKey, EngineBlockId, TenantDigest, key_of
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    digest: ChainDigest
-    parent: ContentKey
-    position: int
-    tenant: TenantDigest
+from blockyard.core.vocabulary import (
+    ChainDigest,
+    ContentKey,
+    EngineBlockId,
+    GroupId,
+    Guard,
+    TenantDigest,
+    key_of,
+)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class RegisteredRun:
-    """Blocks of one chain and where they lie in G1."""
+    """Rows of one chain and where they lie in G1: n × k pages, row by row, with their guards."""
 
     run: ChainRun
     tenant: TenantDigest
-    blocks: tuple[EngineBlockId, ...]
+    group: GroupId
+    pages: tuple[EngineBlockId, ...]
+    guards: tuple[Guard, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Row:
+    digest: ChainDigest
+    parent: ContentKey
+    position: int
+    tenant: TenantDigest
+    group: GroupId
+    pages: tuple[EngineBlockId, ...]
+    guards: tuple[Guard, ...]
 
 
 class G1Set:
-    """Registered blocks of one engine."""
+    """Registered rows of one engine."""
 
     def __init__(self) -> None:
         """Start empty."""
-        self._entries: dict[EngineBlockId, _Entry] = {}
-        self._unannounced: dict[EngineBlockId, _Entry] = {}
+        self._rows: dict[EngineBlockId, _Row] = {}
+        """Every row under its first page."""
+        self._first_page: dict[EngineBlockId, EngineBlockId] = {}
+        """Per page: the first one of its row."""
+        self._unannounced: dict[EngineBlockId, _Row] = {}
 
     def __len__(self) -> int:
-        """Number of registered blocks."""
-        return len(self._entries)
+        """Number of registered rows."""
+        return len(self._rows)
 
-    def registered(self, blocks: Sequence[EngineBlockId]) -> set[EngineBlockId]:
-        """Those of the blocks that hold a name."""
-        return {block for block in blocks if block in self._entries}
+    def registered(self, blocks: Iterable[EngineBlockId]) -> set[EngineBlockId]:
+        """Those of the blocks that belong to a row."""
+        return {block for block in blocks if block in self._first_page}
+
+    def guard(self, block: EngineBlockId) -> Guard | None:
+        """Guard that a block was registered with; None where it belongs to no row."""
+        first = self._first_page.get(block)
+        if first is None:
+            return None
+        row = self._rows[first]
+        return row.guards[row.pages.index(block)]
+
+    def blocks(self) -> Iterable[EngineBlockId]:
+        """All blocks that belong to a row."""
+        return self._first_page.keys()
 
     def add(self, registered: RegisteredRun) -> None:
-        """Enter the blocks of a run, which the caller announces; a block that held another name takes the new one."""
-        for block, entry in _entries_of(registered):
-            self._forget(block)
-            self._entries[block] = entry
+        """Enter the rows of a run, which the caller announces; a row that held one of their blocks is gone."""
+        for row in _rows_of(registered):
+            self.discard(row.pages)
+            first = row.pages[0]
+            self._rows[first] = row
+            self._first_page.update(dict.fromkeys(row.pages, first))
 
     def withdraw(self, registered: RegisteredRun) -> None:
         """Take back what ``add`` entered, as far as the blocks were not registered anew."""
-        for block, entry in _entries_of(registered):
-            if self._entries.get(block) == entry:
-                self._forget(block)
+        for row in _rows_of(registered):
+            if self._rows.get(row.pages[0]) == row:
+                self._forget(row.pages[0])
 
     def discard(self, blocks: Sequence[EngineBlockId]) -> None:
-        """Forget blocks; unknown ones are ignored."""
+        """Forget the rows that these blocks belong to; unknown ones are ignored."""
         for block in blocks:
-            self._forget(block)
+            first = self._first_page.get(block)
+            if first is not None:
+                self._forget(first)
 
     def clear(self) -> None:
         """Forget everything."""
-        self._entries.clear()
+        self._rows.clear()
+        self._first_page.clear()
         self._unannounced.clear()
 
     def announce_all(self) -> None:
         """Nobody knows of the set: ``next_run`` hands all of it out."""
-        self._unannounced = dict(self._entries)
+        self._unannounced = dict(self._rows)
 
     def next_run(self, limit: int) -> RegisteredRun | None:
-        """At most ``limit`` blocks that were not handed out yet, in order of registration; None when all were."""
-        blocks: list[EngineBlockId] = []
-        entries: list[_Entry] = []
-        for block, entry in self._unannounced.items():
-            if len(entries) == limit or (entries and not _follows(entries[-1], entry)):
+        """At most ``limit`` rows that were not handed out yet, in order of registration; None when all were."""
+        rows: list[_Row] = []
+        for row in self._unannounced.values():
+            if len(rows) == limit or (rows and not _follows(rows[-1], row)):
                 break
-            blocks.append(block)
-            entries.append(entry)
-        for block in blocks:
-            del self._unannounced[block]
-        return _run_of(blocks, entries) if entries else None
+            rows.append(row)
+        for row in rows:
+            del self._unannounced[row.pages[0]]
+        return _run_of(rows) if rows else None
 
-    def _forget(self, block: EngineBlockId) -> None:
-        self._entries.pop(block, None)
-        self._unannounced.pop(block, None)
-
-
-def _entries_of(registered: RegisteredRun) -> Iterator[tuple[EngineBlockId, _Entry]]:
-    run = registered.run
-    for index, block in enumerate(registered.blocks):
-        position = run.first_position + index
-        yield block, _Entry(run.digest(index), run.parent_of(index), position, registered.tenant)
+    def _forget(self, first: EngineBlockId) -> None:
+        for page in self._rows.pop(first).pages:
+            del self._first_page[page]
+        self._unannounced.pop(first, None)
 
 
-def _follows(last: _Entry, entry: _Entry) -> bool:
-    return entry.parent == key_of(last.digest) and entry.tenant == last.tenant
+def _rows_of(registered: RegisteredRun) -> Iterator[_Row]:
+    run, rows = registered.run, len(registered.run)
+    pages_per_row = len(registered.pages) // rows if rows else 0
+    for index in range(rows):
+        places = slice(index * pages_per_row, (index + 1) * pages_per_row)
+        yield _Row(
+            digest=run.digest(index),
+            parent=run.parent_of(index),
+            position=run.first_position + index,
+            tenant=registered.tenant,
+            group=registered.group,
+            pages=registered.pages[places],
+            guards=registered.guards[places],
+        )
 
 
-def _run_of(blocks: list[EngineBlockId], entries: list[_Entry]) -> RegisteredRun:
-    run = ChainRun(b"".join(entry.digest for entry in entries), entries[0].position, entries[0].parent)
-    return RegisteredRun(run, entries[0].tenant, tuple(blocks))
+def _follows(last: _Row, row: _Row) -> bool:
+    return row.parent == key_of(last.digest) and (row.tenant, row.group) == (last.tenant, last.group)
+
+
+def _run_of(rows: list[_Row]) -> RegisteredRun:
+    first = rows[0]
+    return RegisteredRun(
+        run=ChainRun(b"".join(row.digest for row in rows), first.position, first.parent),
+        tenant=first.tenant,
+        group=first.group,
+        pages=tuple(page for row in rows for page in row.pages),
+        guards=tuple(guard for row in rows for guard in row.guards),
+    )

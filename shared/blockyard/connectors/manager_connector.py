@@ -1,22 +1,22 @@
-"""Keeps an engine connected to its block-manager: connects, says hello, tries again after every end.
+"""Keeps an engine or a rank connected to its block-manager: connects, says who it is, tries again after every end.
 
 ::
 
-    away ──hello answered──► connected ──closed──► away            away ──hello refused──► refused ──later──► away
+    away ──welcomed──► connected ──closed──► away            away ──refused──► refused ──later──► away
 
 A refusal is told to whoever waits, and tried again now and then: a block-manager with other settings may come back.
-Invariants: there is at most one connection; it is offered to callers exactly as long as its hello holds.
+Invariants: there is at most one connection; it is offered to callers exactly as long as its welcome holds.
 Threading: one event loop.
 """
 
 import asyncio
 import copy
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Final
 
-from blockyard.connectors.manager_link import ManagerLink
+from blockyard.connectors.manager_link import ManagerLink, Notice
 from blockyard.core.errors import (
     BlockyardError,
     ConfigurationError,
@@ -28,7 +28,9 @@ from blockyard.core.errors import (
     UnsupportedVersionError,
 )
 from blockyard.runtime.backoff import Backoff
-from blockyard.wire.connector_channel import Hello
+
+Works = Sequence[Coroutine[object, object, None]]
+"""What runs alongside the calls of a connection."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -49,28 +51,28 @@ _REFUSALS: Final = (
 
 
 class ManagerConnector:
-    """The connection of one engine, over all lives of its block-manager."""
+    """The connection of one engine or rank, over all lives of its block-manager."""
 
     def __init__(
         self,
         socket: Path,
-        hello: Callable[[], tuple[Hello, Sequence[int]]],
-        on_welcome: Callable[[ManagerLink], Sequence[Coroutine[object, object, None]]],
+        introduce: Callable[[ManagerLink], Awaitable[Works]],
         on_state: Callable[[bool], None],
+        on_notice: Callable[[Notice], None],
     ) -> None:
         """Prepare.
 
         Args:
             socket: where the block-manager serves engines.
-            hello: the hello to send and the descriptors that go with it.
-            on_welcome: called when hello was answered, before any call can use the connection; what it returns runs
+            introduce: says over a new connection who this is, before any call can use it; what it returns runs
                 alongside the calls and is cancelled when the connection ends.
             on_state: told True after each welcome and False after each loss of the connection.
+            on_notice: called with every push that nobody waits for; must neither block nor raise.
         """
         self._socket = socket
-        self._hello = hello
-        self._on_welcome = on_welcome
+        self._introduce = introduce
         self._on_state = on_state
+        self._on_notice = on_notice
         self.link: ManagerLink | None = None
         """The open connection, if any."""
         self._task: asyncio.Task[None] | None = None
@@ -90,7 +92,7 @@ class ManagerConnector:
             await asyncio.gather(self._task, return_exceptions=True)  # a defect was logged when it happened
 
     async def wait_connected(self, timeout_seconds: float) -> None:
-        """Wait until hello was answered; see ``BlockyardClient.wait_connected``."""
+        """Wait until the introduction was answered; see ``BlockyardClient.wait_connected``."""
         try:
             await asyncio.wait_for(self._answered.wait(), timeout_seconds)
         except TimeoutError:
@@ -141,20 +143,19 @@ class ManagerConnector:
         self._answered.set()
 
     async def _connect_once(self, backoff: Backoff) -> None:
-        link = await ManagerLink.open(self._socket)
+        link = await ManagerLink.open(self._socket, self._on_notice)
         try:
-            await link.hello(*self._hello())
+            works = await self._introduce(link)
             loop = asyncio.get_running_loop()
             welcomed_at = loop.time()
-            await self._serve(link)
+            await self._serve(link, works)
             if loop.time() - welcomed_at >= _STEADY_SECONDS:
                 backoff.reset()
         finally:
             link.close()
 
-    async def _serve(self, link: ManagerLink) -> None:
+    async def _serve(self, link: ManagerLink, works: Works) -> None:
         """Let calls use the connection until it ends."""
-        works = self._on_welcome(link)
         self.link, self._failure = link, None
         self._answered.set()
         try:

@@ -1,5 +1,7 @@
 """One connection to a block-manager: typed calls, the pushes that end loads, and what to do while it says nothing.
 
+It is that of an engine or that of one of its ranks; what it introduces itself as decides.
+
 ::
 
     answering ──a call had no answer in time, nothing else came either──► silent ──a probe is answered──► answering
@@ -13,7 +15,8 @@ told apart by its error, see ``call``. Threading: one event loop.
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar, final
 
@@ -31,6 +34,10 @@ from blockyard.wire import connector_channel as channel
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 
 Expected = TypeVar("Expected", bound=channel.Reply)
+LoadEnd = channel.LoadFinished | channel.LoadStaged
+ExpectedEnd = TypeVar("ExpectedEnd", channel.LoadFinished, channel.LoadStaged)
+Notice = channel.StoresSettled | channel.ArenaReplaced | channel.LoadingSwitched
+"""Pushes that nobody waits for."""
 
 CALL_TIMEOUT_SECONDS: Final = 1.0
 """An engine can compute instead of waiting, so a block-manager that is late counts as one that does not answer."""
@@ -45,23 +52,24 @@ _PROBE_PAUSE_SECONDS: Final = 0.05
 class ManagerLink:
     """An open connection; made by ``open``."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_notice: Callable[[Notice], None]) -> None:
         """Use ``open``."""
+        self._on_notice = on_notice
         self._probe: asyncio.Task[None] | None = None
         """Waits for an answer while the block-manager is silent."""
         self._close_when_answered = False
         self._rpc: RpcClient[channel.Reply, channel.Push] | None = None
-        self._waiting: dict[LoadId, asyncio.Future[channel.LoadFinished]] = {}
-        self._early: dict[LoadId, channel.LoadFinished] = {}
+        self._waiting: dict[LoadId, asyncio.Future[LoadEnd]] = {}
+        self._early: dict[LoadId, LoadEnd] = {}
 
     @classmethod
-    async def open(cls, socket: Path) -> "ManagerLink":
-        """Connect.
+    async def open(cls, socket: Path, on_notice: Callable[[Notice], None]) -> "ManagerLink":
+        """Connect; ``on_notice`` is called with every push that nobody waits for, and must neither block nor raise.
 
         Raises:
             UnavailableError: nobody listens there.
         """
-        link = cls()
+        link = cls(on_notice)
         link._rpc = await RpcClient.connect(
             socket,
             reply_type=channel.Reply,
@@ -71,15 +79,22 @@ class ManagerLink:
         )
         return link
 
-    async def hello(self, hello: channel.Hello, fds: Sequence[int]) -> channel.Welcome:
-        """Register the engine, whose memory travels along.
+    async def introduce(
+        self, request: channel.Hello | channel.AttachRank, kind: type[Expected], fds: Sequence[int]
+    ) -> tuple[Expected, list[int]]:
+        """Say who this is; memory travels along. Descriptors that come with the answer are the caller's.
 
         Raises:
             UnavailableError: no answer.
-            BlockyardError: why the block-manager refuses this engine.
+            BlockyardError: why the block-manager refuses.
         """
-        reply = await self._open_rpc().call(hello, timeout_seconds=PATIENT_SECONDS, fds=fds)
-        return self._expected(reply, channel.Welcome)
+        reply, received = await self._open_rpc().call_with_fds(request, timeout_seconds=PATIENT_SECONDS, fds=fds)
+        try:
+            return self._expected(reply, kind), received
+        except PeerClosedError:
+            for fd in received:
+                os.close(fd)
+            raise
 
     async def call(
         self,
@@ -139,19 +154,11 @@ class ManagerLink:
             PeerClosedError: the connection ended first.
             DeadlineExceededError: no end within ``timeout_seconds``.
         """
-        push = self._early.pop(load, None)
-        if push is not None:
-            return push
-        if self._open_rpc().closed.is_set():
-            raise PeerClosedError("the connection ended during a load", load=load)
-        future = asyncio.get_running_loop().create_future()
-        self._waiting[load] = future
-        try:
-            return await asyncio.wait_for(future, timeout_seconds)
-        except TimeoutError:
-            raise DeadlineExceededError("the load did not settle", load=load) from None
-        finally:
-            self._waiting.pop(load, None)
+        return await self._end_of(load, channel.LoadFinished, timeout_seconds)
+
+    async def staged(self, load: LoadId, timeout_seconds: float) -> channel.LoadStaged:
+        """Wait until a load without pages lies in G2; raises as ``finished``."""
+        return await self._end_of(load, channel.LoadStaged, timeout_seconds)
 
     def forget(self, load: LoadId) -> None:
         """Drop the end of a load that nobody waits for any more."""
@@ -182,12 +189,36 @@ class ManagerLink:
         if self._close_when_answered:
             self.close()
 
+    async def _end_of(self, load: LoadId, kind: type[ExpectedEnd], timeout_seconds: float) -> ExpectedEnd:
+        push = self._early.pop(load, None)
+        if push is None:
+            push = await self._pushed_end(load, timeout_seconds)
+        if not isinstance(push, kind):
+            self.close()
+            raise PeerClosedError("the block-manager ended a load as another kind of load", load=load)
+        return push
+
+    async def _pushed_end(self, load: LoadId, timeout_seconds: float) -> LoadEnd:
+        if self._open_rpc().closed.is_set():
+            raise PeerClosedError("the connection ended during a load", load=load)
+        future: asyncio.Future[LoadEnd] = asyncio.get_running_loop().create_future()
+        self._waiting[load] = future
+        try:
+            return await asyncio.wait_for(future, timeout_seconds)
+        except TimeoutError:
+            raise DeadlineExceededError("the load did not settle", load=load) from None
+        finally:
+            self._waiting.pop(load, None)
+
     def _end_waiting(self) -> None:
         for load, future in self._waiting.items():
             if not future.done():
                 future.set_exception(PeerClosedError("the connection ended during a load", load=load))
 
     def _on_push(self, push: channel.Push) -> None:
+        if not isinstance(push, channel.LoadFinished | channel.LoadStaged):
+            self._on_notice(push)
+            return
         load = LoadId(push.load)
         waiting = self._waiting.get(load)
         if waiting is None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from blockyard.core.vocabulary import DIGEST_BYTES
 from blockyard.runtime.current_trace import current_trace
 from blockyard.runtime.rpc.server import RpcServer
 from blockyard.runtime.rpc.session import RpcSession
@@ -62,8 +63,10 @@ class ScriptedManager:
 def _usual_answer(request: channel.Request) -> channel.Reply:
     if isinstance(request, channel.Hello):
         return channel.Welcome(version=1, instance="n", epoch=1, session="s", identity=bytes(32))
+    if isinstance(request, channel.AttachRank):
+        return channel.RankAttached(version=1)
     if isinstance(request, channel.Register):
-        return channel.Registered(registered=len(request.blocks) // 4, stores=0)
+        return channel.Registered(registered=len(request.run.digests) // DIGEST_BYTES, stores=0)
     if isinstance(request, channel.Lookup):
         return channel.LookupReply(availability=bytes([2, 3, 255, 0]))
     if isinstance(request, channel.Reserve):

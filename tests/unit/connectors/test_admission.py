@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from blockyard.connectors.client import BlockyardClient, EngineDescription
+from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.connectors.mock.admission import Admission, Admitted
 from blockyard.connectors.mock.commands import Replay
@@ -113,9 +113,12 @@ async def test_what_never_fits_is_refused_at_once() -> None:
 @pytest.mark.parametrize(("blocks", "concurrency"), [(LONGEST, 4), (64, 32)])
 async def test_a_small_memory_serves_many_requests(tmp_path: Path, blocks: int, concurrency: int) -> None:
     identity = ModelIdentity(model="m", block_bytes=4_096, block_tokens=TRACE_BLOCK_TOKENS)
-    description, path = EngineDescription(engine=EngineId("e"), identity=identity), tmp_path / "c.sock"
     with EngineMemory(blocks, 4_096) as memory:
-        async with served(path, ScriptedManager()), BlockyardClient(path, description, memory) as client:
+        description, path = memory.description(EngineId("e"), identity), tmp_path / "c.sock"
+        async with (
+            served(path, ScriptedManager()),
+            BlockyardClient(path, description, memory.guards, memory=memory.rank) as client,
+        ):
             await client.wait_connected(WAIT_SECONDS)
             engine = MockEngine(client, memory, identity)
             async with asyncio.timeout(60):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from blockyard.connectors.client import BlockyardClient, EngineDescription
+from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import LayoutMismatchError, RequestError, TooManyKeysError, UnavailableError
@@ -25,12 +25,22 @@ BLOCKS = tuple(EngineBlockId(block) for block in range(4))
 
 @asynccontextmanager
 async def connected(path: Path, states: list[bool] | None = None) -> AsyncIterator[BlockyardClient]:
-    description = EngineDescription(engine=EngineId("e"), identity=ModelIdentity(model="m"))
+    async with connected_with_memory(path, states) as (client, _):
+        yield client
+
+
+@asynccontextmanager
+async def connected_with_memory(
+    path: Path, states: list[bool] | None = None
+) -> AsyncIterator[tuple[BlockyardClient, EngineMemory]]:
     told: list[bool] = [] if states is None else states
     with EngineMemory(8, BLOCK_BYTES) as memory:
-        async with BlockyardClient(path, description, memory, on_state=told.append) as client:
+        description = memory.description(EngineId("e"), ModelIdentity(model="m"))
+        async with BlockyardClient(
+            path, description, memory.guards, memory=memory.rank, on_state=told.append
+        ) as client:
             await client.wait_connected(WAIT_SECONDS)
-            yield client
+            yield client, memory
 
 
 @pytest.fixture
@@ -41,14 +51,16 @@ def path(tmp_path: Path) -> Path:
 async def test_calls_carry_their_columns_and_answers_come_back_typed(path: Path) -> None:
     script = ScriptedManager()
     async with served(path, script), connected(path) as client:
-        assert await client.lookup(RUN) == (Availability.G2, Availability.G3, Availability.UNKNOWN, Availability.MISS)
+        assert await client.lookup(RUN) == (
+            (Availability.G2, Availability.G3, Availability.UNKNOWN, Availability.MISS),
+        )
         assert await client.reserve(RequestId("r"), RUN) == 2
         await client.release(RequestId("r"))
         await client.register(RUN, BLOCKS)
         registered = script.of(channel.Register)[0]
         assert isinstance(registered, channel.Register)
         assert registered.run.digests == RUN.digests
-        assert registered.blocks == b"".join(block.to_bytes(4, "little") for block in BLOCKS)
+        assert registered.pages == b"".join(block.to_bytes(4, "little") for block in BLOCKS)
 
 
 async def test_a_load_reports_each_block_and_the_usable_prefix(path: Path) -> None:
@@ -100,10 +112,11 @@ async def test_a_manager_lost_during_a_load_leaves_the_blocks_unsettled_until_th
 async def test_a_reconnect_announces_what_g1_still_holds(path: Path) -> None:
     first, second = ScriptedManager(), ScriptedManager()
     states: list[bool] = []
-    client_context = connected(path, states)
+    client_context = connected_with_memory(path, states)
     async with served(path, first):
-        client = await client_context.__aenter__()
+        client, memory = await client_context.__aenter__()
         await client.register(RUN, BLOCKS)
+        memory.raise_guards([BLOCKS[3]])
         await client.deregister([BLOCKS[3]])
     async with served(path, second):
         await second.wait_for(channel.Register)
@@ -174,11 +187,14 @@ async def test_a_batch_above_the_limit_is_refused_before_it_is_sent(path: Path) 
 async def test_a_block_has_one_name_at_a_time(path: Path) -> None:
     """Bytes loaded over a registered block would be stored under its old name; both orders are refused unsent."""
     script = ScriptedManager()
-    async with served(path, script), connected(path) as client:
+    async with served(path, script), connected_with_memory(path) as (client, memory):
         await client.register(RUN, BLOCKS)
         with pytest.raises(RequestError, match="deregister"):
             await client.load(RequestId("r"), RUN, BLOCKS, ttl_seconds=1.0)
         assert script.of(channel.OpenLoad) == []
+        with pytest.raises(RequestError, match="raise the guard"):
+            await client.deregister(BLOCKS)
+        memory.raise_guards(BLOCKS)
         await client.deregister(BLOCKS)
         loading = asyncio.create_task(client.load(RequestId("r"), RUN, BLOCKS, ttl_seconds=1.0))
         await script.wait_for(channel.OpenLoad)

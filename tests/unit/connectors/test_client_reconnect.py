@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from blockyard.connectors.client import BlockyardClient, EngineDescription
+from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import (
@@ -35,11 +35,19 @@ def blocks(*ids: int) -> list[EngineBlockId]:
 
 @asynccontextmanager
 async def client_of(path: Path, states: list[bool] | None = None) -> AsyncIterator[BlockyardClient]:
-    told: list[bool] = [] if states is None else states
-    description = EngineDescription(engine=EngineId("e"), identity=ModelIdentity(model="m"))
     with EngineMemory(8, BLOCK_BYTES) as memory:
-        async with BlockyardClient(path, description, memory, on_state=told.append) as client:
+        async with client_with(memory, path, states) as client:
             yield client
+
+
+@asynccontextmanager
+async def client_with(
+    memory: EngineMemory, path: Path, states: list[bool] | None = None
+) -> AsyncIterator[BlockyardClient]:
+    told: list[bool] = [] if states is None else states
+    description = memory.description(EngineId("e"), ModelIdentity(model="m"))
+    async with BlockyardClient(path, description, memory.guards, memory=memory.rank, on_state=told.append) as client:
+        yield client
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -72,7 +80,8 @@ def named(script: ScriptedManager, kind: type[channel.Register] | type[channel.D
     found: list[int] = []
     for request in script.of(kind):
         assert isinstance(request, channel.Register | channel.Deregister)
-        found += memoryview(request.blocks).cast("I").tolist()
+        column = request.pages if isinstance(request, channel.Register) else request.blocks
+        found += memoryview(column).cast("I").tolist()
     return found
 
 
@@ -107,17 +116,19 @@ async def test_what_is_deregistered_while_the_set_is_announced_does_not_stay(pat
     """One block whose announcement is under way and one whose turn has not come."""
     script = ScriptedManager()
     go_on = held_back(script, channel.Register, channel.Registered(registered=2, stores=0))
-    async with client_of(path) as client:
-        await two_runs_registered_then_lost(path, client)
-        async with served(path, script):
-            await script.wait_for(channel.Register)
-            await client.deregister(blocks(1, 3))
-            go_on.set()
-            await until(lambda: len(script.of(channel.Register)) == 2)
-            assert sorted(named(script, channel.Register)) == [0, 1, 2]
-            kinds = [type(request) for request in script.seen]
-            assert kinds.index(channel.Register) < kinds.index(channel.Deregister)
-            assert named(script, channel.Deregister) == [1, 3]
+    with EngineMemory(8, BLOCK_BYTES) as memory:
+        async with client_with(memory, path) as client:
+            await two_runs_registered_then_lost(path, client)
+            async with served(path, script):
+                await script.wait_for(channel.Register)
+                memory.raise_guards(blocks(1, 3))
+                await client.deregister(blocks(1, 3))
+                go_on.set()
+                await until(lambda: len(script.of(channel.Register)) == 2)
+                assert sorted(named(script, channel.Register)) == [0, 1, 2]
+                kinds = [type(request) for request in script.seen]
+                assert kinds.index(channel.Register) < kinds.index(channel.Deregister)
+                assert named(script, channel.Deregister) == [1, 3]
 
 
 async def test_a_registration_that_is_refused_is_not_announced_again(path: Path) -> None:
@@ -162,7 +173,7 @@ async def test_blocks_that_do_not_fit_are_refused_before_anything_is_kept(
         with pytest.raises(RequestError, match="block"):
             await client.load(REQUEST, run, blocks(*ids), ttl_seconds=1.0)
         assert client.unsettled_blocks == set()
-        assert [type(request) for request in script.seen] == [channel.Hello]
+        assert [type(request) for request in script.seen] == [channel.Hello, channel.AttachRank]
     async with client_of(path) as client:
         with pytest.raises(RequestError, match="block"):
             await client.deregister(blocks(8))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from blockyard.connectors.client import BlockyardClient, EngineDescription
+from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.connectors.manager_link import ManagerLink
 from blockyard.connectors.mock.engine import MockEngine
@@ -49,8 +49,8 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CALL_TIMEOUT_SECONDS", "_OVERDUE_SECONDS"):
-        monkeypatch.setattr(f"blockyard.connectors.client.{name}", 0.02)
+    for name in ("client.CALL_TIMEOUT_SECONDS", "engine_loads._OVERDUE_SECONDS"):
+        monkeypatch.setattr(f"blockyard.connectors.{name}", 0.02)
     defaults = dict(ManagerLink.call.__kwdefaults__ or {})
     monkeypatch.setattr(ManagerLink.call, "__kwdefaults__", defaults | {"timeout_seconds": 0.02})
 
@@ -58,8 +58,8 @@ def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def connected(path: Path) -> AsyncIterator[tuple[BlockyardClient, EngineMemory]]:
     with EngineMemory(16, BLOCK_BYTES) as memory:
-        description = EngineDescription(engine=EngineId("e"), identity=IDENTITY)
-        async with BlockyardClient(path, description, memory) as client:
+        description = memory.description(EngineId("e"), IDENTITY)
+        async with BlockyardClient(path, description, memory.guards, memory=memory.rank) as client:
             await client.wait_connected(WAIT_SECONDS)
             yield client, memory
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from blockyard.connectors.client import BlockyardClient, EngineDescription
+from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.connectors.mock.command_loop import CommandLoop, lines_of
 from blockyard.connectors.mock.engine import MockEngine
@@ -29,9 +29,9 @@ IDENTITY = ModelIdentity(model="m", block_bytes=BLOCK_BYTES, block_tokens=TRACE_
 @asynccontextmanager
 async def lonely_engine(folder: Path, blocks: int) -> AsyncIterator[MockEngine]:
     """An engine whose node is away: it serves all the same."""
-    description = EngineDescription(engine=EngineId("e"), identity=IDENTITY)
     with EngineMemory(blocks, BLOCK_BYTES) as memory:
-        async with BlockyardClient(folder / "none.sock", description, memory) as client:
+        description = memory.description(EngineId("e"), IDENTITY)
+        async with BlockyardClient(folder / "none.sock", description, memory.guards, memory=memory.rank) as client:
             yield MockEngine(client, memory, IDENTITY)
 
 

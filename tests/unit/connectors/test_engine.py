@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from blockyard.connectors.client import BlockyardClient, EngineDescription
+from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.connectors.mock.engine import MockEngine
 from blockyard.connectors.mock.oracle import payload
@@ -44,7 +44,7 @@ class Node:
         assert isinstance(asked, channel.OpenLoad)
         for index in range(self._hits):
             key = ContentKey(asked.run.digests[index * 32 : index * 32 + 16])
-            block = EngineBlockId(int.from_bytes(asked.blocks[index * 4 : index * 4 + 4], "little"))
+            block = EngineBlockId(int.from_bytes(asked.pages[index * 4 : index * 4 + 4], "little"))
             self._memory.view(block)[:] = 0 if self._lying else payload(IDENTITY.digest(), key, BLOCK_BYTES)
         finished = channel.LoadFinished(
             load=1, status=bytes([ItemStatus.OK] * self._hits), sources=bytes([Tier.G3] * self._hits)
@@ -55,10 +55,13 @@ class Node:
 
 @asynccontextmanager
 async def engine_on(path: Path, *, hits: int, lying: bool = False) -> AsyncIterator[tuple[MockEngine, Node]]:
-    description = EngineDescription(engine=EngineId("e"), identity=IDENTITY)
     with EngineMemory(8, BLOCK_BYTES) as memory:
+        description = memory.description(EngineId("e"), IDENTITY)
         node = Node(memory, hits, lying=lying)
-        async with served(path, node.script), BlockyardClient(path, description, memory) as client:
+        async with (
+            served(path, node.script),
+            BlockyardClient(path, description, memory.guards, memory=memory.rank) as client,
+        ):
             await client.wait_connected(WAIT_SECONDS)
             yield MockEngine(client, memory, IDENTITY), node
 

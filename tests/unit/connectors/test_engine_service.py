@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from blockyard.connectors.client import BlockyardClient, EngineDescription
+from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.connectors.mock import engine_service
 from blockyard.connectors.mock.engine import EngineCounts, MockEngine
@@ -99,14 +99,14 @@ async def running(
     folder: Path, own_replay: OwnReplay | None = None, listen: ListenAddress | None = LOOPBACK, blocks: int = 64
 ) -> AsyncIterator[Service]:
     service, listening = Service(), asyncio.Event()
-    description = EngineDescription(engine=EngineId("e"), identity=IDENTITY)
 
     def on_listening(port: int) -> None:
         service.port = port
         listening.set()
 
     with EngineMemory(blocks, BLOCK_BYTES) as memory:
-        async with BlockyardClient(folder / "none.sock", description, memory) as client:
+        description = memory.description(EngineId("e"), IDENTITY)
+        async with BlockyardClient(folder / "none.sock", description, memory.guards, memory=memory.rank) as client:
             service.engine = MockEngine(client, memory, IDENTITY)
             service.task = asyncio.create_task(
                 EngineService(service.engine, own_replay, service.said.append).run(listen, on_listening)
@@ -270,9 +270,9 @@ async def test_the_node_is_waited_for_as_long_as_it_takes(tmp_path: Path, monkey
     monkeypatch.setattr(engine_service, "_FIRST_TELL_SECONDS", 0.05)
     monkeypatch.setattr(engine_service, "_TELL_SECONDS", 0.05)
     path, said = tmp_path / "c.sock", asyncio.Queue[str]()
-    description = EngineDescription(engine=EngineId("e"), identity=IDENTITY)
     with EngineMemory(4, BLOCK_BYTES) as memory:
-        async with BlockyardClient(path, description, memory) as client:
+        description = memory.description(EngineId("e"), IDENTITY)
+        async with BlockyardClient(path, description, memory.guards, memory=memory.rank) as client:
             waiting = asyncio.create_task(wait_for_node(client, said.put_nowait))
             async with asyncio.timeout(WAIT_SECONDS):
                 waits = await said.get()
@@ -288,9 +288,12 @@ async def test_a_wait_for_the_node_with_a_limit_ends_and_is_told_of_before(
 ) -> None:
     monkeypatch.setattr(engine_service, "_FIRST_TELL_SECONDS", 0.01)
     said: list[str] = []
-    description = EngineDescription(engine=EngineId("e"), identity=IDENTITY)
     with EngineMemory(4, BLOCK_BYTES) as memory:
-        async with asyncio.timeout(WAIT_SECONDS), BlockyardClient(tmp_path / "none", description, memory) as client:
+        description = memory.description(EngineId("e"), IDENTITY)
+        async with (
+            asyncio.timeout(WAIT_SECONDS),
+            BlockyardClient(tmp_path / "none", description, memory.guards, memory=memory.rank) as client,
+        ):
             with pytest.raises(UnavailableError):
                 await wait_for_node(client, said.append, limit_seconds=0.05)
     assert len(said) == 1

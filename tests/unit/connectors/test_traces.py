@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from blockyard.connectors.client import BlockyardClient, EngineDescription
+from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.connectors.mock.engine import MockEngine
 from blockyard.connectors.mock.request_traces import BeginTrace, no_traces, traces_at_ratio
@@ -34,7 +34,7 @@ class Node(ScriptedManager):
             missing = len(request.run.digests) // 32 - 1
             return channel.LookupReply(availability=bytes([Availability.G2] + [Availability.MISS] * missing))
         if isinstance(request, channel.OpenLoad):
-            count = len(request.blocks) // 4
+            count = len(request.run.digests) // 32
             status, sources = bytes([ItemStatus.OK] * count), bytes([Tier.G2] * count)
             self.sessions[-1].push(channel.LoadFinished(load=7, status=status, sources=sources))
         return reply
@@ -42,9 +42,9 @@ class Node(ScriptedManager):
 
 @asynccontextmanager
 async def connected(path: Path) -> AsyncIterator[tuple[BlockyardClient, EngineMemory, Node]]:
-    description, node = EngineDescription(engine=EngineId("e"), identity=IDENTITY), Node()
     with EngineMemory(8, BLOCK_BYTES) as memory:
-        async with served(path, node), BlockyardClient(path, description, memory) as client:
+        description, node = memory.description(EngineId("e"), IDENTITY), Node()
+        async with served(path, node), BlockyardClient(path, description, memory.guards, memory=memory.rank) as client:
             await client.wait_connected(WAIT_SECONDS)
             yield client, memory, node
 

@@ -117,12 +117,14 @@ class MockEngine:
     async def reset(self) -> None:
         """Drop the own prefix cache, so that the next requests ask the node."""
         self._cache.clear()
+        self._memory.guards.raise_all()
         try:
             await self._client.reset()
         except UnavailableError as error:
             self._count_refused(error)  # guards are raised; the next connection hears of an empty set
 
     async def _tell_reuse(self, blocks: list[EngineBlockId]) -> None:
+        self._memory.raise_guards(blocks)
         try:
             await self._client.deregister(blocks)
         except UnavailableError as error:
@@ -152,7 +154,7 @@ class MockEngine:
         self, request: RequestId, run: ChainRun, blocks: list[EngineBlockId], trace: TraceParent
     ) -> list[BlockOutcome]:
         try:
-            found = await self._client.lookup(run, remote_wait_seconds=_REMOTE_WAIT_SECONDS, trace=trace)
+            (found,) = await self._client.lookup(run, remote_wait_seconds=_REMOTE_WAIT_SECONDS, trace=trace)
             self.counts.unknown += sum(value is Availability.UNKNOWN for value in found)
             hits = next((index for index, value in enumerate(found) if not value.is_hit), len(found))
             if not hits:

@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from blockyard.connectors.client import BlockyardClient, EngineDescription
+from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.connectors.mock.command_loop import CommandLoop, lines_of
 from blockyard.connectors.mock.engine import MockEngine
@@ -160,9 +160,9 @@ def _identity(options: argparse.Namespace) -> ModelIdentity:
 async def _obey(options: argparse.Namespace, commands: BinaryIO, events: BinaryIO) -> None:
     """Serve the process at the other end of stdin and stdout."""
     identity = _identity(options)
-    description = EngineDescription(engine=EngineId(options.name), identity=identity)
     with EngineMemory(options.blocks, options.block_bytes) as memory:
-        async with BlockyardClient(options.socket, description, memory) as client:
+        description = memory.description(EngineId(options.name), identity)
+        async with BlockyardClient(options.socket, description, memory.guards, memory=memory.rank) as client:
             await wait_for_node(client, lambda text: _say(options.name, text), _CONNECT_SECONDS)
             engine = MockEngine(client, memory, identity, traces_at_ratio(options.trace_ratio))
             await CommandLoop(engine, TraceReplay(engine), events.write).run(lines_of(commands))
@@ -182,14 +182,14 @@ async def _serve(options: argparse.Namespace) -> None:
 
 async def _run_service(options: argparse.Namespace) -> None:
     identity = _identity(options)
-    description = EngineDescription(engine=EngineId(options.name), identity=identity)
     own_replay = OwnReplay(options.pace, options.delay) if options.replay else None
 
     def say(text: str) -> None:
         _say(options.name, text)
 
     with EngineMemory(options.blocks, options.block_bytes) as memory:
-        async with BlockyardClient(options.socket, description, memory) as client:
+        description = memory.description(EngineId(options.name), identity)
+        async with BlockyardClient(options.socket, description, memory.guards, memory=memory.rank) as client:
             await wait_for_node(client, say)
             say("connected to its node")
             engine = MockEngine(client, memory, identity, traces_at_ratio(options.trace_ratio))
