@@ -98,10 +98,10 @@ class RemoteExecutor:
         """Not here: the offload-worker lists slots."""
         raise UnsupportedOperationError("the remote tier lists no slots", tier=tier.label)
 
-    async def map_engine(self, request: MapEngine, kv_fd: int, guard_fd: int) -> None:
+    async def map_engine(self, request: MapEngine, fds: Sequence[int]) -> None:
         """Not here: the remote tier never touches the memory of engines."""
-        os.close(kv_fd)
-        os.close(guard_fd)
+        for fd in fds:
+            os.close(fd)
         raise UnsupportedOperationError("the remote tier maps no engines", mapping=request.mapping)
 
     async def unmap_engine(self, request: UnmapEngine) -> None:

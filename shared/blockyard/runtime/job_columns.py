@@ -1,5 +1,7 @@
 """Columns of a job message as numbers, and the check that they can be a job at all.
 
+In engine memory an item is a row of k pages, so those columns have k entries per item; k is told by their length, and
+whether it is the k of the mapping is for the executor to say.
 Invariants: ``check_job`` passes only where every column that the kind of job needs is there and aligned with the
 items, so that executors may index without looking.
 Threading: pure functions.
@@ -9,11 +11,13 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from blockyard.core.block_facts import MAX_GROUP
 from blockyard.core.errors import RequestError
 from blockyard.core.job_tickets import JobTicket
 from blockyard.core.jobs import JobId, destination_tier
+from blockyard.core.kv_groups import NO_PAGE
 from blockyard.core.vocabulary import DEFAULT_TENANT, DIGEST_BYTES, KEY_BYTES, Epoch, Generation, JobKind, JobSeq
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard.wire.worker_channel import Job
@@ -22,9 +26,10 @@ MAX_ITEMS: Final = 4_096
 _INDEX_BYTES: Final = 4
 _GENERATION_BYTES: Final = 8
 _TENANT_BYTES: Final = len(DEFAULT_TENANT)
-_FROM_ENGINE_OR_SLOT: Final = (JobKind.G1_G2, JobKind.G2_G1, JobKind.G2_G3, JobKind.G3_G2, JobKind.G4_PUT)
-_INTO_ENGINE_OR_SLOT: Final = (JobKind.G1_G2, JobKind.G2_G1, JobKind.G2_G3, JobKind.G3_G2, JobKind.G4_GET, JobKind.FREE)
-_INTO_SLOT: Final = (JobKind.G1_G2, JobKind.G2_G3, JobKind.G3_G2, JobKind.G4_GET, JobKind.FREE)
+MAX_PAGES: Final = 65_536
+"""Most pages of engine memory in one job."""
+_FROM_SLOT: Final = (JobKind.G2_G1, JobKind.G2_G3, JobKind.G3_G2, JobKind.G4_PUT, JobKind.CHECK)
+_INTO_SLOT: Final = (JobKind.G1_G2, JobKind.G2_G3, JobKind.G3_G2, JobKind.G4_GET, JobKind.FREE, JobKind.SEAL)
 _MOST_GENERATION: Final = (1 << 56) - 1
 """A slot header keeps the generation beside the state in one 64-bit word."""
 _WITH_PACKS: Final = (JobKind.G4_PUT, JobKind.G4_GET)
@@ -45,20 +50,57 @@ def check_job(job: Job) -> None:
     _need("digests", items.digests, items.count, DIGEST_BYTES, needed=job.kind is not JobKind.FREE)
     _need("parents", items.parents, items.count, KEY_BYTES, needed=job.kind is not JobKind.FREE)
     _need("positions", items.positions, items.count, _INDEX_BYTES, needed=job.kind is not JobKind.FREE)
-    source = job.kind in _FROM_ENGINE_OR_SLOT
-    _need("src_index", items.src_index, items.count, _INDEX_BYTES, needed=source or job.kind is JobKind.G4_GET)
-    _need("src_generation", items.src_generation, items.count, _GENERATION_BYTES, needed=source)
-    target = job.kind in _INTO_ENGINE_OR_SLOT
-    _need("dst_index", items.dst_index, items.count, _INDEX_BYTES, needed=target)
-    _need("dst_generation", items.dst_generation, items.count, _GENERATION_BYTES, needed=target)
-    if target and len(destination_slots(job)) != items.count:
-        raise RequestError("a job writes no destination twice", column="dst_index")
+    _check_source(job)
+    _check_target(job)
     if job.kind in _INTO_SLOT and max(destination_generations(job)) > _MOST_GENERATION:
         raise RequestError("a generation has at most 56 bits", column="dst_generation")
     if job.kind is JobKind.FREE and destination_tier(job.kind, job.free_tier) is None:
         raise RequestError("only slots of G2 and G3 can be freed", free_tier=job.free_tier)
     if job.kind in _WITH_PACKS:
         _check_packs(job)
+
+
+def _check_source(job: Job) -> None:
+    items = job.items
+    if job.kind is JobKind.G1_G2:
+        pages = _check_pages("src", items.src_index, items.src_generation, items.count)
+        if NO_PAGE in pages:
+            raise RequestError("a row is stored whole: every page of it is named", column="src_index")
+        return
+    source = job.kind in _FROM_SLOT
+    _need("src_index", items.src_index, items.count, _INDEX_BYTES, needed=source or job.kind is JobKind.G4_GET)
+    _need("src_generation", items.src_generation, items.count, _GENERATION_BYTES, needed=source)
+
+
+def _check_target(job: Job) -> None:
+    items = job.items
+    if job.kind is JobKind.G2_G1:
+        pages = _check_pages("dst", items.dst_index, items.dst_generation, items.count)
+        written = pages[pages != NO_PAGE]
+        if len(np.unique(written)) != len(written):
+            raise RequestError("a job writes no destination twice", column="dst_index")
+        return
+    target = job.kind in _INTO_SLOT
+    _need("dst_index", items.dst_index, items.count, _INDEX_BYTES, needed=target)
+    _need("dst_generation", items.dst_generation, items.count, _GENERATION_BYTES, needed=target)
+    if target and len(destination_slots(job)) != items.count:
+        raise RequestError("a job writes no destination twice", column="dst_index")
+
+
+def _check_pages(side: str, indexes: bytes, guards: bytes, count: int) -> npt.NDArray[np.uint32]:
+    """Pages of engine memory: equally many per item, each with its guard."""
+    pages = len(indexes) // _INDEX_BYTES
+    whole = pages and not len(indexes) % _INDEX_BYTES and not pages % count
+    if not whole or pages > MAX_PAGES:
+        raise RequestError(
+            "an item in engine memory has one or more pages, and each as many",
+            column=f"{side}_index",
+            bytes=len(indexes),
+            items=count,
+            limit_pages=MAX_PAGES,
+        )
+    _need(f"{side}_generation", guards, pages, _GENERATION_BYTES, needed=True)
+    return np.frombuffer(indexes, dtype="<u4")
 
 
 def _check_names(job: Job) -> None:

@@ -91,8 +91,13 @@ class JobExecutor(Protocol):
         """One page of a tier's granted slots from ``cursor`` on, without the slots in ``busy``."""
         ...
 
-    async def map_engine(self, request: MapEngine, kv_fd: int, guard_fd: int) -> None:
-        """Map an engine's memory; both descriptors are the executor's from now on, also where it raises."""
+    async def map_engine(self, request: MapEngine, fds: Sequence[int]) -> None:
+        """Map an engine's memory; the descriptors are the executor's from now on, also where it raises.
+
+        Args:
+            request: the message.
+            fds: guard words first, then the KV memory of each rank, as many as the message names.
+        """
         ...
 
     async def unmap_engine(self, request: UnmapEngine) -> None:

@@ -50,24 +50,29 @@ class WorkerMappings:
         return self._phases.get(mapping) is _Phase.MAPPED
 
     async def add(self, request: MapEngine, fds: list[int]) -> None:
-        """Map; a repeated request changes nothing. Takes both descriptors out of ``fds`` when it uses them.
+        """Map; a repeated request changes nothing. Takes the descriptors out of ``fds`` when it uses them.
 
         Raises:
-            RequestError: no number, or not two descriptors.
+            RequestError: no number, no rank, or not one descriptor for the guards and one for each rank.
             NotAttachedError: a newer life of the block-manager took over meanwhile; nothing is mapped.
         """
-        if len(fds) != 2 or request.mapping < 1:
-            raise RequestError("a mapping has a number and two descriptors", mapping=request.mapping, fds=len(fds))
+        if not request.ranks or len(fds) != 1 + len(request.ranks) or request.mapping < 1:
+            raise RequestError(
+                "a mapping has a number, and a descriptor for its guards and for each rank",
+                mapping=request.mapping,
+                ranks=len(request.ranks),
+                fds=len(fds),
+            )
         life = self._life
         await self._until(lambda: self._phases.get(request.mapping) in (None, _Phase.MAPPED))
         self._check_life(life)
         if request.mapping in self:
             return
-        kv_fd, guard_fd = fds
+        taken = tuple(fds)
         fds.clear()
         self._phases[request.mapping] = _Phase.MAKING
         try:
-            await self._executor.map_engine(request, kv_fd, guard_fd)
+            await self._executor.map_engine(request, taken)
         except BlockyardError:
             del self._phases[request.mapping]
             await self.jobs_changed()

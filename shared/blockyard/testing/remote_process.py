@@ -124,7 +124,7 @@ class RemoteChannel:
         """Not asked of this worker."""
         raise UnsupportedOperationError("the remote tier lists no slots", tier=tier.label)
 
-    async def map_engine(self, request: MapEngine, kv_fd: int, guard_fd: int) -> None:
+    async def map_engine(self, request: MapEngine, fds: Sequence[int]) -> None:
         """Not asked of this worker."""
         raise UnsupportedOperationError("the remote tier maps no engines", mapping=request.mapping)
 

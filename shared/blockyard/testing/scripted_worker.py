@@ -96,9 +96,9 @@ class ScriptedExecutor:
         self.busy = busy
         return channel.InventoryPage(worker_epoch=WORKER_EPOCH, tier=tier, records=b"", cursor=cursor, end=True)
 
-    async def map_engine(self, request: channel.MapEngine, kv_fd: int, guard_fd: int) -> None:
+    async def map_engine(self, request: channel.MapEngine, fds: Sequence[int]) -> None:
         """Keep the descriptors."""
-        self.received_fds += [kv_fd, guard_fd]
+        self.received_fds += fds
         self.map_requests.append(request.mapping)
         self.news.set()
         await self.map_gate.wait()
@@ -210,8 +210,14 @@ def slot_job(
 
 
 def engine_mapping(number: int) -> channel.MapEngine:
-    """Request to map an engine's memory; two descriptors go with it."""
-    return channel.MapEngine(mapping=number, blocks=4, block_bytes=_PAYLOAD_BYTES, stride_bytes=_PAYLOAD_BYTES)
+    """Request to map an engine's memory; two descriptors go with it: guards, and the memory of its only rank."""
+    region = channel.RegionInfo(offset_bytes=0, stride_bytes=_PAYLOAD_BYTES, page_bytes=_PAYLOAD_BYTES)
+    return channel.MapEngine(
+        mapping=number,
+        blocks=4,
+        groups=(channel.GroupLayout(group=0, pages_per_row=1),),
+        ranks=(channel.RankInfo(memory_bytes=4 * _PAYLOAD_BYTES, regions=((region,),)),),
+    )
 
 
 async def until_news(condition: Callable[[], bool], news: asyncio.Event) -> None:

@@ -237,7 +237,7 @@ async def test_what_the_remote_tier_does_not_do_is_refused(node: Node) -> None:
         await executor.unmap_engine(UnmapEngine(mapping=1))
     fds = os.memfd_create("kv"), os.memfd_create("guard")
     with pytest.raises(UnsupportedOperationError):
-        await executor.map_engine(MapEngine(mapping=1, blocks=1, block_bytes=1, stride_bytes=1), *fds)
+        await executor.map_engine(MapEngine(mapping=1, blocks=1, groups=(), ranks=()), fds)
     for fd in fds:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
