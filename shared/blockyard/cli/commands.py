@@ -1,4 +1,4 @@
-"""The commands ``up`` and ``demo``: options, help, and how errors become exit codes.
+"""The commands ``up``, ``demo``, ``why`` and ``loads``: options, help, and how errors become exit codes.
 
 Commands load what they run when they are called, so that help and wrong usage are answered at once.
 Threading: one event loop in the main thread; SIGINT, SIGTERM and SIGHUP cancel what runs, which then ends in order.
@@ -8,6 +8,7 @@ import contextlib
 import shlex
 import sys
 from collections.abc import Coroutine, Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -141,6 +142,53 @@ def demo(
     if not report.ready:
         raise typer.Exit(EXIT_START)
     raise typer.Exit(EXIT_FAILED if report.failures() else EXIT_OK)
+
+
+Node = Annotated[
+    str,
+    typer.Option(
+        "--node", metavar="URL", help="Address of the block-manager. Default: that of the node folder in the settings."
+    ),
+]
+
+
+class Switch(StrEnum):
+    """Positions of a switch."""
+
+    ON = "on"
+    OFF = "off"
+
+
+@app.command(epilog=EXIT_CODES_TEXT)
+def why(request: Annotated[str, typer.Argument(help="Name of the request at its engine.")], node: Node = "") -> None:
+    """Say why a request was not served further from lower tiers.
+
+    The node remembers its latest 4,096 requests since its start: what was found for each at its admission, what was
+    loaded, and what ended the hit.
+    """
+    with _exit_codes():
+        from blockyard.cli import operate
+
+        text = operate.why(request, node)
+        with writing():
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+
+@app.command(epilog=EXIT_CODES_TEXT)
+def loads(to: Annotated[Switch, typer.Argument(help="What to switch loads to.")], node: Node = "") -> None:
+    """Switch the loads of a node off or on while it runs.
+
+    Off, its engines compute everything themselves; blocks are stored as before, and loads that run end as they would.
+    A restart of the block-manager switches loads on.
+    """
+    with _exit_codes():
+        from blockyard.cli import operate
+
+        text = operate.switch_loads(to is Switch.ON, node)
+        with writing():
+            sys.stdout.write(text)
+            sys.stdout.flush()
 
 
 def _on_compose(

@@ -60,3 +60,19 @@ class NothingToDamageError(BlockyardError):
     code = "nothing-to-damage"
     title = "There is nothing to damage"
     remedy = "Look at the figures above and the logs of the services: blocks did not get there."
+
+
+class NodeUnreachableError(BlockyardError):
+    """The node that a command is about does not answer."""
+
+    code = "node-unreachable"
+    title = "The node does not answer"
+    remedy = "Start it, or name the address of its block-manager with --node."
+
+
+class NodeAnswerError(BlockyardError):
+    """The node answered something else than what was asked for."""
+
+    code = "node-answer"
+    title = "The node refused"
+    remedy = "Look at the reason named here, and that --node names the address of a block-manager of this version."
