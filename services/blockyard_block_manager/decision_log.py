@@ -18,13 +18,12 @@ from blockyard.core.clock import Clock
 from blockyard.core.errors import RequestError, RequestNotSeenError
 from blockyard.core.miss_reason import MissReason, reason_of
 from blockyard.core.vocabulary import EngineId, RequestId, Tier
+from blockyard.wire.codec import MAX_DECISIONS_PER_CALL
 from blockyard.wire.connector_channel import RequestDecision
 
 CAPACITY: Final = 4_096
 """Requests that are remembered."""
 ENGINES_PER_REQUEST: Final = 16
-MAX_DECISIONS: Final = 1_024
-"""Most decisions in one message."""
 _MAX_REQUEST_NAME: Final = 256
 _MAX_TOKENS: Final = 1 << 40
 _MAX_LOOKUP_MS: Final = 1e9
@@ -76,8 +75,8 @@ class DecisionLog:
         Raises:
             RequestError: a decision says what cannot be; nothing of the message is kept.
         """
-        if len(decisions) > MAX_DECISIONS:
-            raise RequestError("too many decisions in one message", given=len(decisions), limit=MAX_DECISIONS)
+        if len(decisions) > MAX_DECISIONS_PER_CALL:
+            raise RequestError("too many decisions in one message", given=len(decisions), limit=MAX_DECISIONS_PER_CALL)
         for decision in decisions:
             _check(decision)
         now = self._clock.monotonic()

@@ -61,7 +61,7 @@ from blockyard.core.vocabulary import (
 )
 from blockyard.runtime.rpc.frame_buffer import close_descriptors
 from blockyard.wire import connector_channel as channel
-from blockyard.wire.codec import MAX_KEYS_PER_CALL
+from blockyard.wire.codec import MAX_DECISIONS_PER_CALL, MAX_KEYS_PER_CALL
 from blockyard.wire.trace_parent import parse_trace_parent
 
 __all__ = ["BlockyardClient", "EngineDescription", "LoadResult"]
@@ -277,6 +277,18 @@ class BlockyardClient:
             ttl_ms=int(ttl_seconds * 1_000),
         )
         return await self._loads.run(link, message, blocks, len(run), parse_trace_parent(trace))
+
+    async def report_decisions(self, decisions: Sequence[channel.RequestDecision]) -> None:
+        """Tell what was decided for requests at their admission, so that operators can ask why something was a miss.
+
+        Raises:
+            RequestError: a decision says what cannot be.
+            UnavailableError: not connected, or no answer; the decisions are forgotten.
+        """
+        link = self._connector.connected()
+        for start in range(0, len(decisions), MAX_DECISIONS_PER_CALL):
+            part = tuple(decisions[start : start + MAX_DECISIONS_PER_CALL])
+            await link.call(channel.ReportDecisions(decisions=part), channel.Done)
 
     # --- checks -------------------------------------------------------------------------------------------------------
     def _check_pages(

@@ -15,6 +15,7 @@ Message = TypeVar("Message")
 PROTOCOL_VERSION: Final = 2
 MAX_FRAME_BYTES: Final = 8 * 1024 * 1024
 MAX_KEYS_PER_CALL: Final = 4_096
+MAX_DECISIONS_PER_CALL: Final = 1_024
 _MAX_REASON: Final = 200
 
 _encoder: Final = msgspec.msgpack.Encoder()

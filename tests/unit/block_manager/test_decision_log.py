@@ -10,8 +10,9 @@ from blockyard.core.errors import RequestError, RequestNotSeenError
 from blockyard.core.miss_reason import MissReason
 from blockyard.core.vocabulary import EngineId
 from blockyard.testing.clock import FakeClock
+from blockyard.wire.codec import MAX_DECISIONS_PER_CALL
 from blockyard.wire.connector_channel import RequestDecision
-from blockyard_block_manager.decision_log import CAPACITY, ENGINES_PER_REQUEST, MAX_DECISIONS, DecisionLog
+from blockyard_block_manager.decision_log import CAPACITY, ENGINES_PER_REQUEST, DecisionLog
 from blockyard_block_manager.loading_switch import LoadingSwitch
 
 ENGINE = EngineId("one")
@@ -100,7 +101,7 @@ def test_a_message_with_a_decision_that_cannot_be_is_refused_whole(wrong: dict[s
 def test_a_message_with_too_many_decisions_is_refused() -> None:
     log = DecisionLog(FakeClock())
     with pytest.raises(RequestError, match="too many"):
-        log.report(ENGINE, 0, [decision(str(number)) for number in range(MAX_DECISIONS + 1)])
+        log.report(ENGINE, 0, [decision(str(number)) for number in range(MAX_DECISIONS_PER_CALL + 1)])
     assert len(log) == 0
 
 
