@@ -5,8 +5,12 @@ length), so a slot that was granted to another block meanwhile is told from one 
 Threading: pure functions over values.
 """
 
+from typing import Protocol
+
 from blockyard.core.vocabulary import (
     BlockId,
+    ChainDigest,
+    ContentKey,
     Epoch,
     Generation,
     GroupId,
@@ -17,10 +21,52 @@ from blockyard.core.vocabulary import (
 )
 from blockyard.tiers.header import HeaderReading, HeaderVerdict, SlotHeader
 from blockyard.wire.worker_channel import Job
-from blockyard_offload_worker.job_items import JobItem
 
 
-def source_status(job: Job, item: JobItem, reading: HeaderReading) -> ItemStatus:
+class SourceItem(Protocol):
+    """Item whose source is a slot."""
+
+    @property
+    def digest(self) -> ChainDigest:
+        """Chain digest of the block."""
+        ...
+
+    @property
+    def source_mark(self) -> int:
+        """Generation that the slot must have."""
+        ...
+
+
+class TargetItem(Protocol):
+    """Item whose target is a slot."""
+
+    @property
+    def digest(self) -> ChainDigest:
+        """Chain digest of the block."""
+        ...
+
+    @property
+    def parent(self) -> ContentKey:
+        """Content key of the block before it in the chain."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """Place in the chain."""
+        ...
+
+    @property
+    def target(self) -> int:
+        """The slot."""
+        ...
+
+    @property
+    def target_mark(self) -> int:
+        """Generation granted to it."""
+        ...
+
+
+def source_status(job: Job, item: SourceItem, reading: HeaderReading) -> ItemStatus:
     """``OK`` where the slot that was read holds the block that ``item`` asks for; else why not.
 
     A damaged header is ``CORRUPT``: its slot cannot be trusted whatever its bytes are. A slot of another generation or
@@ -41,7 +87,7 @@ def source_status(job: Job, item: JobItem, reading: HeaderReading) -> ItemStatus
     return ItemStatus.OK
 
 
-def target_header(job: Job, item: JobItem, file_id: bytes, checksum: bytes) -> SlotHeader:
+def target_header(job: Job, item: TargetItem, file_id: bytes, checksum: bytes) -> SlotHeader:
     """Header of the copy that ``item`` makes in the file ``file_id``, with the generation it was granted."""
     return SlotHeader(
         generation=Generation(item.target_mark),

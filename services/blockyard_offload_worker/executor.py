@@ -13,20 +13,19 @@ more. Threading: event loop; bytes are touched by the copy thread and the mover'
 """
 
 import asyncio
-import os
 from collections.abc import Sequence
 from typing import Protocol
 
 from blockyard.core.errors import ConfigurationError, LayoutMismatchError, UnavailableError, UnsupportedOperationError
 from blockyard.core.vocabulary import Epoch, ItemStatus, JobKind, Lane, Tier
 from blockyard.runtime.job_executor import AttachAnswer, JobControl
-from blockyard.tiers.g1_mapping import G1Mapping
+from blockyard.runtime.rpc.frame_buffer import close_descriptors
 from blockyard.tiers.open_mover import ChosenMover
 from blockyard.wire.worker_channel import Attach, Find, Found, InventoryPage, Job, MapEngine, UnmapEngine
 from blockyard_offload_worker.arena_owner import ArenaOwner
 from blockyard_offload_worker.copy_thread import CopyThread
 from blockyard_offload_worker.disk_tier import DiskOutage, DiskTier
-from blockyard_offload_worker.engine_copies import load_to_engine, store_from_engine
+from blockyard_offload_worker.engine_copies import EngineCopies
 from blockyard_offload_worker.engine_mappings import EngineMappings
 from blockyard_offload_worker.inventory import SlotTable, list_slots
 from blockyard_offload_worker.job_items import copy_items, free_items
@@ -103,14 +102,12 @@ class OffloadExecutor:
         await self._idle.wait()
 
     # --- engines --------------------------------------------------------------------------------------------------
-    async def map_engine(self, request: MapEngine, kv_fd: int, guard_fd: int) -> None:
-        """Map an engine's memory; both descriptors are closed here, the mapping keeps the memory."""
+    async def map_engine(self, request: MapEngine, fds: Sequence[int]) -> None:
+        """Map an engine's memory; the descriptors are closed here, the mapping keeps the memory."""
         try:
-            mapping = G1Mapping(kv_fd, guard_fd, request.blocks, request.block_bytes, request.stride_bytes)
+            self._mappings.add(request, fds, self._owner.arena)
         finally:
-            os.close(kv_fd)
-            os.close(guard_fd)
-        self._mappings.add(request.mapping, mapping)
+            close_descriptors(fds)
 
     async def unmap_engine(self, request: UnmapEngine) -> None:
         """Forget a mapping."""
@@ -141,7 +138,7 @@ class OffloadExecutor:
         _check_payload(job, arena.payload_bytes)
         match job.kind:
             case JobKind.G1_G2 | JobKind.G2_G1:
-                return await self._move_engine_blocks(job, control)
+                return await self._move_engine_rows(job, control)
             case JobKind.G2_G3 | JobKind.G3_G2:
                 return await self._move_slab_blocks(job, control)
             case JobKind.FREE if job.free_tier == Tier.G2:
@@ -151,13 +148,9 @@ class OffloadExecutor:
             case _:
                 raise UnsupportedOperationError("not a job for the offload-worker", kind=job.kind.name)
 
-    async def _move_engine_blocks(self, job: Job, control: JobControl) -> list[ItemStatus]:
-        engine = self._mappings.get(job.mapping)
-        _check_payload(job, engine.block_bytes)
-        items, arena = copy_items(job.items), self._owner.arena
-        if job.kind is JobKind.G1_G2:
-            return await self._copies.run(job.lane, store_from_engine(job, items, control, arena, engine))
-        work = load_to_engine(job, items, control, arena, engine, verify=self._owner.verify)
+    async def _move_engine_rows(self, job: Job, control: JobControl) -> list[ItemStatus]:
+        copies = EngineCopies(job, control, self._owner.arena, self._mappings.get(job.mapping))
+        work = copies.store() if job.kind is JobKind.G1_G2 else copies.load(verify=self._owner.verify)
         return await self._copies.run(job.lane, work)
 
     async def _move_slab_blocks(self, job: Job, control: JobControl) -> list[ItemStatus]:

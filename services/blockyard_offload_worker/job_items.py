@@ -1,7 +1,7 @@
 """The items of a job as values: the packed columns of the wire, decoded once.
 
 Invariants: the columns were checked when the job was accepted, so every column that a kind needs has one entry per
-item. Threading: frozen values.
+item, and one per page where it names engine blocks. Threading: frozen values.
 """
 
 from dataclasses import dataclass
@@ -9,23 +9,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from blockyard.core.vocabulary import DIGEST_BYTES, KEY_BYTES, ChainDigest, ContentKey, Generation
-from blockyard.wire.worker_channel import Items
+from blockyard.core.errors import RequestError
+from blockyard.core.vocabulary import DIGEST_BYTES, KEY_BYTES, ChainDigest, ContentKey, Generation, JobKind
+from blockyard.tiers.g1_mapping import GuardColumn, PageColumn
+from blockyard.wire.worker_channel import Items, Job
 
 
 @dataclass(frozen=True, slots=True)
 class JobItem:
-    """One block of a job.
+    """One block of a job between slots.
 
     Attributes:
         index: place of the item in its job.
         digest: chain digest of the block.
         parent: content key of the block before it in the chain.
         position: place in the chain.
-        source: engine block (G1) or slot (G2, G3) that is read.
-        source_mark: guard value (G1) or generation (G2, G3) that the source must have.
-        target: engine block or slot that is written.
-        target_mark: guard value (G1) or granted generation (G2, G3) of the target.
+        source: slot that is read.
+        source_mark: generation that the source must have.
+        target: slot that is written.
+        target_mark: granted generation of the target.
     """
 
     index: int
@@ -39,8 +41,48 @@ class JobItem:
 
     @property
     def grant(self) -> Generation:
-        """Granted generation of a target in G2 or G3."""
+        """Granted generation of the target."""
         return Generation(self.target_mark)
+
+
+@dataclass(frozen=True, slots=True)
+class RowItem:
+    """One row of a job between engine memory and the arena.
+
+    Attributes:
+        index: place of the item in its job.
+        digest: chain digest of the block.
+        parent: content key of the block before it in the chain.
+        position: place in the chain.
+        slot: slot of the arena.
+        generation: granted generation of a slot that is written, or the one that a slot that is read must have.
+        pages: engine blocks of the row, ``NO_PAGE`` for parts that are left out.
+        guards: guard values that they must have.
+    """
+
+    index: int
+    digest: ChainDigest
+    parent: ContentKey
+    position: int
+    slot: int
+    generation: Generation
+    pages: PageColumn
+    guards: GuardColumn
+
+    @property
+    def source_mark(self) -> int:
+        """Generation of a slot that is read."""
+        return self.generation
+
+    @property
+    def target(self) -> int:
+        """Slot that is written."""
+        return self.slot
+
+    @property
+    def target_mark(self) -> int:
+        """Generation granted to a slot that is written."""
+        return self.generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +95,7 @@ class FreeItem:
 
 
 def copy_items(items: Items) -> list[JobItem]:
-    """Items of a job that moves blocks."""
+    """Items of a job that moves blocks between slots."""
     positions = _integers(items.positions, "<u4")
     sources = _integers(items.src_index, "<u4")
     source_marks = _integers(items.src_generation, "<u8")
@@ -62,8 +104,8 @@ def copy_items(items: Items) -> list[JobItem]:
     return [
         JobItem(
             index=index,
-            digest=ChainDigest(items.digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]),
-            parent=ContentKey(items.parents[index * KEY_BYTES : (index + 1) * KEY_BYTES]),
+            digest=_digest(items, index),
+            parent=_parent(items, index),
             position=int(positions[index]),
             source=int(sources[index]),
             source_mark=int(source_marks[index]),
@@ -74,11 +116,56 @@ def copy_items(items: Items) -> list[JobItem]:
     ]
 
 
+def row_items(job: Job, pages_per_row: int) -> list[RowItem]:
+    """Items of a job that moves rows between engine memory and the arena.
+
+    Raises:
+        RequestError: a row of the job has another number of pages than rows of its group.
+    """
+    items = job.items
+    if job.kind is JobKind.G1_G2:
+        engine, slots = (items.src_index, items.src_generation), (items.dst_index, items.dst_generation)
+    else:
+        engine, slots = (items.dst_index, items.dst_generation), (items.src_index, items.src_generation)
+    pages, guards = np.frombuffer(engine[0], "<u4"), np.frombuffer(engine[1], "<u8")
+    if len(pages) != items.count * pages_per_row or len(guards) != len(pages):
+        raise RequestError(
+            "a row has as many pages as its group says",
+            column="src_index" if job.kind is JobKind.G1_G2 else "dst_index",
+            pages=len(pages),
+            items=items.count,
+            per_row=pages_per_row,
+        )
+    positions = _integers(items.positions, "<u4")
+    indexes, generations = _integers(slots[0], "<u4"), _integers(slots[1], "<u8")
+    return [
+        RowItem(
+            index=index,
+            digest=_digest(items, index),
+            parent=_parent(items, index),
+            position=int(positions[index]),
+            slot=int(indexes[index]),
+            generation=Generation(int(generations[index])),
+            pages=pages[index * pages_per_row : (index + 1) * pages_per_row],
+            guards=guards[index * pages_per_row : (index + 1) * pages_per_row],
+        )
+        for index in range(items.count)
+    ]
+
+
 def free_items(items: Items) -> list[FreeItem]:
     """Items of a ``FREE`` job, which names only slots and their generations."""
     slots = _integers(items.dst_index, "<u4")
     generations = _integers(items.dst_generation, "<u8")
     return [FreeItem(index, int(slots[index]), Generation(int(generations[index]))) for index in range(items.count)]
+
+
+def _digest(items: Items, index: int) -> ChainDigest:
+    return ChainDigest(items.digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES])
+
+
+def _parent(items: Items, index: int) -> ContentKey:
+    return ContentKey(items.parents[index * KEY_BYTES : (index + 1) * KEY_BYTES])
 
 
 def _integers(column: bytes, kind: str) -> NDArray[np.unsignedinteger]:

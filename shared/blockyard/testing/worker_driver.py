@@ -15,6 +15,7 @@ from blockyard.runtime.node_folder import NodeFolder, ServiceName
 from blockyard.runtime.rpc.client import RpcClient
 from blockyard.runtime.settings import NodeSettings
 from blockyard.testing.job_channel import connect_to_worker, expect
+from blockyard.testing.rank_engine import map_fds, map_request
 from blockyard.testing.service_process import ServiceProcess
 from blockyard.testing.worker_jobs import TEST_EPOCH, Move, transfer_job
 from blockyard.tiers.header import InventoryRecord, parse_inventory
@@ -28,7 +29,6 @@ from blockyard.wire.worker_channel import (
     Inventory,
     InventoryPage,
     JobResult,
-    MapEngine,
     Reply,
     Submit,
 )
@@ -100,9 +100,8 @@ class WorkerDriver:
 
     async def map(self, memory: EngineMemory) -> None:
         """Map an engine's memory under the number that all jobs name."""
-        size = memory.block_bytes
-        request = MapEngine(mapping=MAPPING, blocks=memory.blocks, block_bytes=size, stride_bytes=size)
-        await self.client.call(request, timeout_seconds=CALL_SECONDS, fds=[memory.kv_fd, memory.guard_fd])
+        request = map_request(memory, MAPPING)
+        await self.client.call(request, timeout_seconds=CALL_SECONDS, fds=map_fds(memory))
 
     async def run(self, kind: JobKind, *moves: Move) -> list[ItemStatus]:
         """Submit a job, wait for its result, acknowledge it."""

@@ -6,6 +6,7 @@ Invariants: the result depends on the bytes alone, never on chunk size or alignm
 Threading: pure functions; the copy and the hash let other threads run while they work.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -57,4 +58,12 @@ def copy_and_hash(destination: ByteArray, source: ByteArray) -> bytes:
         chunk = destination[start : start + COPY_CHUNK_BYTES]
         np.copyto(chunk, source[start : start + COPY_CHUNK_BYTES])
         state.update(chunk.data)
+    return state.intdigest().to_bytes(CHECKSUM_BYTES, "little")
+
+
+def hash_pieces(pieces: Iterable[ByteArray]) -> bytes:
+    """The checksum of contiguous pieces one after the other, each hashed as soon as it is handed over."""
+    state = xxhash.xxh3_128()
+    for piece in pieces:
+        state.update(piece.data)
     return state.intdigest().to_bytes(CHECKSUM_BYTES, "little")

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-import msgspec
 import numpy as np
 import pytest
 
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.core.vocabulary import EngineBlockId, Generation, ItemStatus, JobKind
+from blockyard.testing.rank_engine import map_fds, map_request
 from blockyard.testing.worker_jobs import (
     TEST_IDENTITY,
     TEST_TENANT,
@@ -18,13 +18,11 @@ from blockyard.testing.worker_jobs import (
     transfer_job,
 )
 from blockyard.tiers.arena import Arena
-from blockyard.tiers.checksum import ByteArray, payload_checksum
 from blockyard.tiers.g1_mapping import G1Mapping
 from blockyard.tiers.header import HeaderVerdict
-from blockyard_offload_worker import engine_copies
 from blockyard_offload_worker.copy_thread import Work
-from blockyard_offload_worker.engine_copies import load_to_engine, store_from_engine
-from blockyard_offload_worker.job_items import copy_items
+from blockyard_offload_worker.engine_copies import EngineCopies, MappedEngine
+from blockyard_offload_worker.mapped_copies import MappedCopies
 
 SIZE = 8_192
 A, B = named_digest("a"), named_digest("b")
@@ -43,9 +41,11 @@ def memory() -> Iterator[EngineMemory]:
 
 
 @pytest.fixture
-def engine(memory: EngineMemory) -> Iterator[G1Mapping]:
-    with G1Mapping(memory.kv_fd, memory.guard_fd, 4, SIZE, SIZE) as mapping:
-        yield mapping
+def engine(memory: EngineMemory) -> Iterator[MappedEngine]:
+    mapping = G1Mapping(map_request(memory), map_fds(memory))
+    engine = MappedEngine(mapping, MappedCopies(mapping))
+    yield engine
+    engine.close()
 
 
 def ended(work: Work[list[ItemStatus]]) -> list[ItemStatus]:
@@ -57,19 +57,18 @@ def ended(work: Work[list[ItemStatus]]) -> list[ItemStatus]:
             return statuses
 
 
-def store(arena: Arena, engine: G1Mapping, *moves: Move) -> list[ItemStatus]:
+def store(arena: Arena, engine: MappedEngine, *moves: Move) -> list[ItemStatus]:
     job = transfer_job(JobKind.G1_G2, moves, payload_bytes=SIZE)
-    return ended(store_from_engine(job, copy_items(job.items), ScriptedControl(job), arena, engine))
+    return ended(EngineCopies(job, ScriptedControl(job), arena, engine).store())
 
 
-def load(arena: Arena, engine: G1Mapping, *moves: Move, verify: bool = True) -> list[ItemStatus]:
+def load(arena: Arena, engine: MappedEngine, *moves: Move, verify: bool = True) -> list[ItemStatus]:
     job = transfer_job(JobKind.G2_G1, moves, payload_bytes=SIZE)
-    work = load_to_engine(job, copy_items(job.items), ScriptedControl(job), arena, engine, verify=verify)
-    return ended(work)
+    return ended(EngineCopies(job, ScriptedControl(job), arena, engine).load(verify=verify))
 
 
 def test_a_stored_block_has_the_engines_bytes_and_a_full_header(
-    arena: Arena, engine: G1Mapping, memory: EngineMemory
+    arena: Arena, engine: MappedEngine, memory: EngineMemory
 ) -> None:
     memory.view(EngineBlockId(1))[:] = job_payload(A, SIZE)
     memory.view(EngineBlockId(2))[:] = job_payload(B, SIZE)
@@ -82,26 +81,26 @@ def test_a_stored_block_has_the_engines_bytes_and_a_full_header(
 
 
 def test_a_guard_that_differs_before_the_copy_leaves_the_slot_untouched(
-    arena: Arena, engine: G1Mapping, memory: EngineMemory
+    arena: Arena, engine: MappedEngine, memory: EngineMemory
 ) -> None:
     memory.raise_guards([EngineBlockId(1)])
     assert store(arena, engine, Move(A, 1, 0, 0, 1)) == [ItemStatus.SOURCE_CHANGED]
     assert arena.read(0).verdict is HeaderVerdict.EMPTY
 
 
-def test_a_stale_grant_is_skipped_and_its_neighbour_is_stored(arena: Arena, engine: G1Mapping) -> None:
+def test_a_stale_grant_is_skipped_and_its_neighbour_is_stored(arena: Arena, engine: MappedEngine) -> None:
     store(arena, engine, Move(A, 0, 0, 0, 5))
     assert store(arena, engine, Move(B, 1, 0, 0, 5), Move(B, 1, 0, 1, 1)) == [ItemStatus.SKIPPED, ItemStatus.OK]
     assert arena.read(0).header.digest == A
 
 
-def test_indexes_beyond_arena_or_engine_are_skipped(arena: Arena, engine: G1Mapping) -> None:
+def test_indexes_beyond_arena_or_engine_are_skipped(arena: Arena, engine: MappedEngine) -> None:
     assert store(arena, engine, Move(A, 9, 0, 0, 1), Move(A, 0, 0, 9, 1)) == [ItemStatus.SKIPPED] * 2
     assert load(arena, engine, Move(A, 9, 1, 0, 0), Move(A, 0, 1, 9, 0)) == [ItemStatus.SKIPPED] * 2
 
 
 def test_a_block_that_is_reused_during_the_copy_is_never_ready(
-    arena: Arena, engine: G1Mapping, memory: EngineMemory, monkeypatch: pytest.MonkeyPatch
+    arena: Arena, engine: MappedEngine, memory: EngineMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = arena.begin_write
 
@@ -114,14 +113,14 @@ def test_a_block_that_is_reused_during_the_copy_is_never_ready(
     assert arena.read(0).verdict is HeaderVerdict.WRITING
 
 
-def test_a_loaded_block_has_the_stored_bytes(arena: Arena, engine: G1Mapping, memory: EngineMemory) -> None:
+def test_a_loaded_block_has_the_stored_bytes(arena: Arena, engine: MappedEngine, memory: EngineMemory) -> None:
     memory.view(EngineBlockId(1))[:] = job_payload(A, SIZE)
     store(arena, engine, Move(A, 1, 0, 2, 1))
     assert load(arena, engine, Move(A, 2, 1, 3, 0)) == [ItemStatus.OK]
     assert np.array_equal(memory.view(EngineBlockId(3)), job_payload(A, SIZE))
 
 
-def test_a_slot_that_was_granted_again_is_stale(arena: Arena, engine: G1Mapping) -> None:
+def test_a_slot_that_was_granted_again_is_stale(arena: Arena, engine: MappedEngine) -> None:
     store(arena, engine, Move(A, 0, 0, 2, 1))
     store(arena, engine, Move(B, 0, 0, 2, 2))
     assert load(arena, engine, Move(A, 2, 1, 3, 0)) == [ItemStatus.STALE]
@@ -129,32 +128,12 @@ def test_a_slot_that_was_granted_again_is_stale(arena: Arena, engine: G1Mapping)
     assert load(arena, engine, Move(B, 2, 2, 3, 0), Move(B, 2, 3, 3, 0)) == [ItemStatus.STALE] * 2
 
 
-def test_another_block_under_the_same_generation_is_a_mismatch(arena: Arena, engine: G1Mapping) -> None:
+def test_another_block_under_the_same_generation_is_a_mismatch(arena: Arena, engine: MappedEngine) -> None:
     store(arena, engine, Move(A, 0, 0, 2, 1))
     assert load(arena, engine, Move(B, 2, 1, 3, 0)) == [ItemStatus.IDENTITY_MISMATCH]
 
 
-def test_the_same_names_in_another_group_are_another_block(arena: Arena, engine: G1Mapping) -> None:
-    job = msgspec.structs.replace(transfer_job(JobKind.G1_G2, [Move(A, 0, 0, 2, 1)], payload_bytes=SIZE), group=1)
-    assert ended(store_from_engine(job, copy_items(job.items), ScriptedControl(job), arena, engine)) == [ItemStatus.OK]
-    assert load(arena, engine, Move(A, 2, 1, 3, 0)) == [ItemStatus.IDENTITY_MISMATCH]
-
-
-def test_a_destination_that_somebody_else_writes_does_not_condemn_the_source(
-    arena: Arena, engine: G1Mapping, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def disturbed(destination: ByteArray, source: ByteArray) -> bytes:
-        np.copyto(destination, source)
-        destination[5] ^= 1
-        return payload_checksum(destination.data)
-
-    store(arena, engine, Move(A, 0, 0, 2, 1))
-    monkeypatch.setattr(engine_copies, "copy_and_hash", disturbed)
-    assert load(arena, engine, Move(A, 2, 1, 3, 0)) == [ItemStatus.IO_ERROR]
-    assert arena.read(2).verdict is HeaderVerdict.READY
-
-
-def test_a_flipped_byte_is_corrupt_and_the_slot_becomes_bad(arena: Arena, engine: G1Mapping) -> None:
+def test_a_flipped_byte_is_corrupt_and_the_slot_becomes_bad(arena: Arena, engine: MappedEngine) -> None:
     store(arena, engine, Move(A, 0, 0, 2, 1), Move(B, 0, 0, 1, 1))
     arena.payload(2)[100] ^= 1
     assert load(arena, engine, Move(A, 2, 1, 3, 0), Move(B, 1, 1, 3, 0)) == [ItemStatus.CORRUPT, ItemStatus.OK]
@@ -162,14 +141,14 @@ def test_a_flipped_byte_is_corrupt_and_the_slot_becomes_bad(arena: Arena, engine
     assert load(arena, engine, Move(A, 2, 1, 3, 0)) == [ItemStatus.CORRUPT]
 
 
-def test_without_verification_a_flipped_byte_is_served(arena: Arena, engine: G1Mapping) -> None:
+def test_without_verification_a_flipped_byte_is_served(arena: Arena, engine: MappedEngine) -> None:
     store(arena, engine, Move(A, 0, 0, 2, 1))
     arena.payload(2)[100] ^= 1
     assert load(arena, engine, Move(A, 2, 1, 3, 0), verify=False) == [ItemStatus.OK]
 
 
 def test_a_destination_that_the_engine_reused_is_not_written(
-    arena: Arena, engine: G1Mapping, memory: EngineMemory
+    arena: Arena, engine: MappedEngine, memory: EngineMemory
 ) -> None:
     memory.view(EngineBlockId(1))[:] = job_payload(A, SIZE)
     store(arena, engine, Move(A, 1, 0, 2, 1))

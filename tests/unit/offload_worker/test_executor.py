@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from blockyard.connectors.engine_memory import EngineMemory
@@ -17,12 +18,13 @@ from blockyard.core.errors import (
     UnsupportedOperationError,
 )
 from blockyard.core.vocabulary import EngineBlockId, Epoch, ItemStatus, JobKind, Tier
+from blockyard.testing.rank_engine import map_fds, map_request
 from blockyard.testing.worker_jobs import Move, ScriptedControl, job_payload, named_digest, transfer_job
 from blockyard.tiers.base import MoverPreference
 from blockyard.tiers.g3_slab.committer import CommitPolicy
 from blockyard.tiers.header import parse_inventory
 from blockyard.tiers.open_mover import ChosenMover
-from blockyard.wire.worker_channel import Attach, Find, MapEngine, UnmapEngine
+from blockyard.wire.worker_channel import Attach, Find, UnmapEngine
 from blockyard_offload_worker.arena_owner import ArenaOwner, ArenaPlan
 from blockyard_offload_worker.copy_thread import CopyThread
 from blockyard_offload_worker.disk_tier import DiskOutage, DiskPlan, DiskTier
@@ -33,7 +35,6 @@ SIZE = 8_192
 SLOTS = 4
 A = named_digest("a")
 ATTACH = Attach(version=1, instance="node", epoch=7)
-MAP = MapEngine(mapping=1, blocks=2, block_bytes=SIZE, stride_bytes=SIZE)
 
 
 @dataclass(slots=True)
@@ -100,7 +101,7 @@ async def run(
 
 async def mapped(executor: OffloadExecutor, memory: EngineMemory) -> None:
     await executor.attach(ATTACH, None)
-    await executor.map_engine(MAP, os.dup(memory.kv_fd), os.dup(memory.guard_fd))
+    await executor.map_engine(map_request(memory), [os.dup(fd) for fd in map_fds(memory)])
 
 
 async def test_a_block_travels_through_all_tiers_and_back(executor: OffloadExecutor, memory: EngineMemory) -> None:
@@ -145,12 +146,27 @@ async def test_an_unmapped_engine_gets_no_copies(executor: OffloadExecutor, memo
 async def test_a_mapping_that_is_too_short_is_refused_and_its_descriptors_are_closed(
     executor: OffloadExecutor, memory: EngineMemory
 ) -> None:
-    kv_fd, guard_fd = os.dup(memory.kv_fd), os.dup(memory.guard_fd)
+    await executor.attach(ATTACH, None)
+    fds = [os.dup(fd) for fd in map_fds(memory)]
     with pytest.raises(LayoutMismatchError):
-        await executor.map_engine(MapEngine(mapping=1, blocks=9, block_bytes=SIZE, stride_bytes=SIZE), kv_fd, guard_fd)
-    for fd in (kv_fd, guard_fd):
+        await executor.map_engine(msgspec.structs.replace(map_request(memory), blocks=9), fds)
+    for fd in fds:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
+
+
+async def test_an_unknown_executor_is_refused_by_name(executor: OffloadExecutor, memory: EngineMemory) -> None:
+    await executor.attach(ATTACH, None)
+    with pytest.raises(UnsupportedOperationError, match=r"executor='?carrier-pigeon.*known='?mapped"):
+        await executor.map_engine(
+            map_request(memory, executor="carrier-pigeon"), [os.dup(fd) for fd in map_fds(memory)]
+        )
+
+
+async def test_a_payload_shorter_than_the_rows_is_refused(executor: OffloadExecutor, memory: EngineMemory) -> None:
+    await mapped(executor, memory)
+    with pytest.raises(LayoutMismatchError, match="row_bytes"):
+        await run(executor, JobKind.G1_G2, Move(A, 0, 0, 1, 1), size=SIZE - 1)
 
 
 async def test_jobs_of_the_shared_tier_are_refused(executor: OffloadExecutor) -> None:
