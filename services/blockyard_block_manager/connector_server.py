@@ -9,6 +9,7 @@ Invariants: requests before hello are refused; a load is answered by exactly one
 Threading: one event loop; requests of one engine may be in work side by side, each decides in one section.
 """
 
+import contextlib
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from blockyard.core.errors import (
     UnknownSessionError,
 )
 from blockyard.core.onboard_plan import LoadOutcome
-from blockyard.core.vocabulary import DEFAULT_TENANT, LoadId, RequestId
+from blockyard.core.vocabulary import DEFAULT_TENANT, Availability, LoadId, RequestId
 from blockyard.runtime.current_trace import TraceScope, current_trace
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.rpc.server import RpcServer
@@ -56,6 +57,7 @@ class ConnectorServer:
         self._waiters = waiters
         self._engines: dict[RpcSession, ConnectedEngine] = {}
         self._mappings = EngineMappings(core, mapper)
+        core.loading.follow(self._loading_switched)
         self._rpc: RpcServer[channel.Request, channel.Reply] = RpcServer(
             socket, channel.Request, self._handle, on_disconnect=self._disconnected
         )
@@ -105,6 +107,8 @@ class ConnectorServer:
                 load = LoadId(request.load)
                 core.close_load(session, load)
                 await self._waiters.until(lambda: session.closed or not core.loads.is_open(session, load))
+            case channel.ReportDecisions():
+                core.decisions.report(session.engine, session.dp_rank, request.decisions)
             case channel.Settle():
                 await self._waiters.until(lambda: session.closed or engine_writes_settled(core))
             case channel.Reset():
@@ -127,6 +131,9 @@ class ConnectorServer:
     async def _lookup(self, session: EngineSession, request: channel.Lookup) -> channel.Reply:
         names = requests.names_in(request.run)
         scope = requests.scope_of(session, request.tenant, self._core.profile.block_tokens)
+        if not self._core.loading.enabled:
+            # Not counted as a lookup: nothing was asked.
+            return channel.LookupReply(availability=bytes([Availability.MISS]) * len(names), loading=False)
         wait_ms = min(max(request.remote_wait_ms, 0), _MAX_REMOTE_WAIT_MS)
         answer = await look_up(self._core, self._index, scope, names, wait_ms / 1_000, current_trace())
         return channel.LookupReply(availability=bytes(answer))
@@ -166,6 +173,11 @@ class ConnectorServer:
         except PeerClosedError:
             _log.debug("an engine went before its load was answered", engine=engine.session.engine)
 
+    def _loading_switched(self, enabled: bool) -> None:  # noqa: FBT001 - one fact
+        for engine in self._engines.values():
+            with contextlib.suppress(PeerClosedError):  # an engine that is gone needs no word
+                engine.rpc.push(channel.LoadingSwitched(loading=enabled))
+
     # --- hello and memory ---------------------------------------------------------------------------------------------
     async def _hello(self, rpc: RpcSession, request: channel.Hello, fds: list[int]) -> channel.Reply:
         if rpc in self._engines:
@@ -197,6 +209,7 @@ class ConnectorServer:
             epoch=self._core.profile.epoch,
             session=session.session,
             identity=session.identity,
+            loading=self._core.loading.enabled,
         )
 
     def _replace(self, hello: channel.Hello) -> None:

@@ -9,6 +9,7 @@ from enum import StrEnum, unique
 from typing import Final
 
 from blockyard.core.jobs import Refusal
+from blockyard.core.miss_reason import MissReason
 from blockyard.core.onboard_plan import LoadOutcome
 from blockyard.core.pool import BlockPool
 from blockyard.core.states import RowState
@@ -55,6 +56,8 @@ class ManagerMetrics:
         for tier in (Tier.G2, Tier.G3, Tier.G4):
             metrics.lookup_blocks.labels(tier.label, LookupOutcome.HIT)
             metrics.load_blocks.labels(tier.label, ItemStatus.OK.name.lower())
+        for ended_by in MissReason:
+            metrics.request_decisions.labels(ended_by)
         for outcome in (LookupOutcome.MISS, LookupOutcome.UNKNOWN):
             metrics.lookup_blocks.labels(_NO_TIER, outcome)
         for status in ItemStatus:
@@ -100,6 +103,14 @@ class ManagerMetrics:
         if count:
             self._metrics.evicted_blocks.labels(tier.label).inc(count)
 
+    def decided(self, reason: MissReason, count: int) -> None:
+        """Engines reported requests whose hit this ended."""
+        self._metrics.request_decisions.labels(reason).inc(count)
+
+    def loading(self, enabled: bool) -> None:  # noqa: FBT001 - one fact
+        """Loads were switched."""
+        self._metrics.loading_enabled.set(enabled)
+
     def looked_up(self, availability: Iterable[Availability]) -> None:
         """One lookup: hits per tier, misses and unknowns, which together are the denominator."""
         self._metrics.lookups.inc()
@@ -136,6 +147,7 @@ class ManagerMetrics:
             self._metrics.blocks.labels(pool.tier.label, state.label).set(count)
         self._metrics.capacity_blocks.labels(pool.tier.label).set(pool.capacity)
         self._metrics.leaked_blocks.labels(pool.tier.label).set(pool.leaked_blocks)
+        self._metrics.relatives_left.labels(pool.tier.label).set(pool.relatives_left)
 
     def engine_blocks(self, count: int) -> None:
         """Registered blocks of all engines now."""

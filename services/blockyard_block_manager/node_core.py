@@ -13,6 +13,7 @@ from typing import Final
 
 from blockyard.core.block_name import BlockName
 from blockyard.core.clock import Clock
+from blockyard.core.errors import LoadingOffError
 from blockyard.core.events import BlockScope
 from blockyard.core.job_table import JobAction, JobLimits, JobTable
 from blockyard.core.jobs import JobPhase, Refusal
@@ -36,6 +37,7 @@ from blockyard.wire.connector_channel import Hello
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard.wire.worker_channel import Attached, JobResult
 from blockyard_block_manager.clearing import ClearCounts, Clearing, ClearOperation
+from blockyard_block_manager.decision_log import DecisionLog
 from blockyard_block_manager.disk_writer import DiskWriter
 from blockyard_block_manager.engine_sessions import EngineSession, EngineSessions
 from blockyard_block_manager.event_log import EventLog
@@ -47,6 +49,7 @@ from blockyard_block_manager.job_desk import JobDesk
 from blockyard_block_manager.landing import Landing
 from blockyard_block_manager.leases import Leases
 from blockyard_block_manager.load import LoadCallback, SharedIndex
+from blockyard_block_manager.loading_switch import LoadingSwitch
 from blockyard_block_manager.manager_metrics import ManagerMetrics
 from blockyard_block_manager.manager_spans import ManagerSpans
 from blockyard_block_manager.node_profile import NodeProfile
@@ -92,6 +95,9 @@ class NodeCore:
         self.catalogue: Final = SharedCatalogue(self.events, profile.shared_catalogue_blocks)
         self.leases: Final = Leases(profile, self.tables, clock)
         self.flights: Final = Flights()
+        self.decisions: Final = DecisionLog(clock, metrics.decided)
+        self.loading: Final = LoadingSwitch()
+        self.loading.follow(metrics.loading)
         self._metrics = metrics
         self._freer = SlotFreer(self.tables, self.desk, clock, profile.max_items)
         landing = Landing(self.tables, self.flights, self._freer, metrics)
@@ -221,7 +227,13 @@ class NodeCore:
         on_finished: LoadCallback,
         trace: TraceParent = NO_TRACE,
     ) -> LoadId:
-        """Start a load; the request's lease passes to it. ``on_finished`` may be told before this returns."""
+        """Start a load; the request's lease passes to it. ``on_finished`` may be told before this returns.
+
+        Raises:
+            LoadingOffError: loads are switched off.
+        """
+        if not self.loading.enabled:
+            raise LoadingOffError(request=request)
         load = self.loads.open(session, scope, names, blocks, guards, ttl_ms, on_finished, trace)
         self.leases.release(session, request)
         self._end_section()

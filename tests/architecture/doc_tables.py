@@ -23,6 +23,7 @@ from pydantic import BaseModel, ByteSize, SecretStr
 from pydantic.fields import FieldInfo
 
 from blockyard.core.errors import BlockyardError
+from blockyard.core.miss_reason import MissReason
 from blockyard.runtime.setting_variables import ENV_PREFIX, ENV_SEPARATOR
 from blockyard.runtime.settings import NodeSettings
 from blockyard.runtime.span_names import SpanName
@@ -233,6 +234,11 @@ def span_table() -> str:
     return table(("span", "what"), ((f"`{name.value}`", texts[name.name]) for name in SpanName))
 
 
+def reason_table() -> str:
+    """Every reason for the end of a hit, in plain words."""
+    return table(("reason", "the hit ended because"), ((f"`{item.value}`", item.sentence) for item in MissReason))
+
+
 # --- programs ---------------------------------------------------------------------------------------------------------
 def program(path: str) -> str:
     """An example program as a page shows it."""
@@ -242,6 +248,7 @@ def program(path: str) -> str:
 # --- pages ------------------------------------------------------------------------------------------------------------
 MADE: Final[dict[str, tuple[str, Callable[[], str]]]] = {
     "settings": ("reference/settings.md", settings_tables),
+    "miss reasons": ("reference/api.md", reason_table),
     "problems": ("reference/api.md", problem_table),
     "metrics": ("reference/metrics.md", metric_table),
     "spans": ("reference/traces.md", span_table),

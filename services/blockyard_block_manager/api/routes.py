@@ -1,4 +1,4 @@
-"""Routes of the API, version 1: read the node, look blocks up, clear a tier.
+"""Routes of the API, version 1: read the node, look blocks up, ask for a request, clear a tier, switch loads.
 
 Invariants: handlers decide nothing; they turn requests into calls of the core and its answers into bodies.
 Threading: one event loop.
@@ -22,6 +22,7 @@ from blockyard_block_manager.api import schemas
 from blockyard_block_manager.api.ports import ApiPorts
 from blockyard_block_manager.api.problems import PROBLEM_JSON
 from blockyard_block_manager.connector_requests import names_in
+from blockyard_block_manager.decision_log import LoggedDecision
 from blockyard_block_manager.decisions import deciding
 from blockyard_block_manager.lookups import look_up
 from blockyard_block_manager.node_views import engine_views, node_view, tier_views
@@ -78,7 +79,31 @@ def make_router(ports: ApiPorts) -> APIRouter:
         response.status_code = HTTPStatus.OK if reply.done else HTTPStatus.ACCEPTED
         return reply
 
+    @router.get("/requests/{request:path}", summary="Why the hit of a request ended where it ended")
+    async def decisions(request: str) -> schemas.RequestReports:
+        reports = [schemas.RequestReport.model_validate(_report(found)) for found in core.decisions.of(request)]
+        return schemas.RequestReports(request=request, reports=reports)
+
+    @router.get("/loading", summary="Whether loads are switched on")
+    async def loading() -> schemas.Loading:
+        return schemas.Loading(enabled=core.loading.enabled)
+
+    @router.put(
+        "/loading",
+        summary="Switch loads off or on",
+        description="Off, engines compute instead of loading; loads that run end as they would. Not kept by a restart.",
+    )
+    async def switch_loading(wanted: schemas.Loading) -> schemas.Loading:
+        core.loading.switch(wanted.enabled)
+        return schemas.Loading(enabled=core.loading.enabled)
+
     return router
+
+
+def _report(found: LoggedDecision) -> dict[str, Any]:
+    body = asdict(found)
+    del body["request"]
+    return body | {"reason": found.reason.value, "explanation": found.reason.sentence}
 
 
 async def _trace(

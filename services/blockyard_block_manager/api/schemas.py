@@ -140,6 +140,38 @@ class ClearReply(_Body):
     headers_freed: int = Field(description="Slots whose headers say free by now, also of blocks evicted earlier.")
 
 
+class RequestReport(_Body):
+    """What one engine decided for a request at its admission."""
+
+    engine: str
+    dp_rank: int
+    age_seconds: float = Field(description="Since the engine reported it.")
+    prompt_tokens: int
+    local_tokens: int = Field(description="Held in the memory of the engine.")
+    found_tokens: dict[str, int] = Field(
+        description="By tier: tokens of the prefix that could be restored whose best source it was."
+    )
+    loaded_tokens: int
+    reason: str = Field(description="What ended the hit where it ended.")
+    explanation: str = Field(description="The reason in plain words.")
+    lookup_ms: float
+
+
+class RequestReports(_Body):
+    """All that this node remembers of a request."""
+
+    request: str
+    reports: list[RequestReport] = Field(description="One per engine that had a request of this name, the latest last.")
+
+
+class Loading(_Body):
+    """Whether engines of this node are served from lower tiers. On again at the next start of the block-manager."""
+
+    model_config = ConfigDict(strict=True)
+
+    enabled: bool
+
+
 class Problem(BaseModel):
     """An error (RFC 9457); further members name what failed."""
 

@@ -256,6 +256,14 @@ class NotReadyError(UnavailableError):
     remedy = "Wait for /readyz; it names what is missing."
 
 
+class LoadingOffError(UnavailableError):
+    """An operator switched the loads of this node off."""
+
+    code = "loading-off"
+    title = "Loads are switched off"
+    remedy = "Go on without; switch them on with `blockyard loads on` once that is wanted."
+
+
 class JobWindowFullError(UnavailableError):
     """Too many transfer jobs of a worker are open; nothing was planned."""
 

@@ -108,6 +108,11 @@ class Metrics:
             "leaked_blocks", "Blocks whose handle was dropped without an end, since start: a bug.", "tier"
         )
         self.evicted_blocks = self._counter("evicted_blocks", "Blocks evicted to make room.", "tier")
+        self.relatives_left = self._gauge(
+            "relatives_left",
+            "Blocks that stayed, being held, when one of their key in another group was evicted; since start.",
+            "tier",
+        )
         self.checksum_checks = self._counter("checksum_checks", "Blocks whose bytes were compared.", "tier")
         self.checksum_failures = self._counter("checksum_failures", "Blocks whose bytes were damaged.", "tier")
         self.moved_bytes = self._counter("moved_bytes", "Payload bytes copied between tiers.", "edge")
@@ -130,6 +135,10 @@ class Metrics:
             "index_lookup_blocks", "Blocks that the shared index was asked for, by its answer.", "outcome"
         )
         self.sessions = self._gauge("sessions", "Connected engines.")
+        self.request_decisions = self._counter(
+            "request_decisions", "Requests that engines reported at admission, by what ended their hit.", "reason"
+        )
+        self.loading_enabled = self._gauge("loading_enabled", "1 while loads are switched on at this node.")
 
     def _job_metrics(self) -> None:
         self.jobs = self._counter("jobs", "Ended transfer jobs.", "kind", "end")
