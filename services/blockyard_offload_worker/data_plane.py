@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from blockyard.core.errors import StorageError
+from blockyard.core.vocabulary import Executor
 from blockyard.runtime.http import Health
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.memory_limit import memory_limit
@@ -20,8 +21,9 @@ from blockyard.tiers.open_mover import ChosenMover
 from blockyard_offload_worker.arena_owner import ArenaOwner, ArenaPlan
 from blockyard_offload_worker.copy_thread import CopyThread
 from blockyard_offload_worker.disk_tier import DiskOutage, DiskPlan, DiskTier
-from blockyard_offload_worker.engine_mappings import EngineMappings
+from blockyard_offload_worker.engine_mappings import MAPPED_ONLY, EngineMappings
 from blockyard_offload_worker.executor import OffloadExecutor
+from blockyard_offload_worker.nixl_copies import NixlEngines
 
 _CHECK: Final = "g3"
 _log: Final = get_logger(__name__)
@@ -44,7 +46,9 @@ async def open_data_plane(context: ServiceContext) -> AsyncIterator[OffloadExecu
             disk = await DiskTier.open(DiskPlan.of(settings, context.node), context.life.epoch)
         if isinstance(disk, DiskTier):
             stack.push_async_callback(_close, disk)
-        mappings = EngineMappings()
+        nixl = NixlEngines()
+        stack.callback(nixl.close)
+        mappings = EngineMappings({**MAPPED_ONLY, Executor.NIXL: nixl.open})
         stack.callback(mappings.close)
         copies = CopyThread()
         stack.push_async_callback(asyncio.to_thread, copies.close)

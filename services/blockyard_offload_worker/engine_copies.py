@@ -16,12 +16,13 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import final
+from typing import Final, final
 
-from blockyard.core.errors import LayoutMismatchError, StaleGenerationError
+from blockyard.core.errors import LayoutMismatchError, StaleGenerationError, TransferError
 from blockyard.core.kv_groups import NO_PAGE
 from blockyard.core.vocabulary import Generation, GroupId, ItemStatus
 from blockyard.runtime.job_executor import JobControl
+from blockyard.runtime.logs import get_logger
 from blockyard.tiers.arena import Arena
 from blockyard.tiers.checksum import COPY_CHUNK_BYTES, ByteArray, hash_pieces
 from blockyard.tiers.g1_mapping import G1Mapping, GuardColumn, PageColumn
@@ -31,6 +32,8 @@ from blockyard_offload_worker.copy_names import source_status, target_header
 from blockyard_offload_worker.copy_thread import Work
 from blockyard_offload_worker.g1_copier import G1Copier
 from blockyard_offload_worker.job_items import RowItem, row_items
+
+_log: Final = get_logger(__name__)
 
 
 @final
@@ -105,7 +108,11 @@ class EngineCopies:
             return ItemStatus.SOURCE_CHANGED
         payload = self._arena.begin_write(item.slot, item.generation)[: self._job.payload_bytes]
         row, rest = payload[: self._row_bytes], payload[self._row_bytes :]
-        checksum = hash_pieces(chain(self._copier.gather(self._group, pages, row), _zeroed(rest)))
+        try:
+            checksum = hash_pieces(chain(self._copier.gather(self._group, pages, row), _zeroed(rest)))
+        except TransferError as error:
+            _log.warning("a row could not be copied out of engine memory", slot=item.slot, reason=error.finding)
+            return ItemStatus.IO_ERROR
         if not self._mapping.guards_are(pages, guards):
             return ItemStatus.SOURCE_CHANGED
         self._arena.publish(target_header(self._job, item, self._arena.arena_id, checksum))
@@ -128,12 +135,16 @@ class EngineCopies:
             # The engine gave a block to somebody else after it asked: writing would destroy that one's bytes.
             return ItemStatus.SKIPPED
         payload = self._arena.payload(item.slot, self._job.payload_bytes)
-        moved = self._copier.scatter(self._group, item.pages, payload[: self._row_bytes])
         intact = True
-        if verify:
-            intact = hash_pieces(chain(moved, (payload[self._row_bytes :],))) == reading.header.checksum
-        else:
-            deque(moved, maxlen=0)
+        try:
+            moved = self._copier.scatter(self._group, item.pages, payload[: self._row_bytes])
+            if verify:
+                intact = hash_pieces(chain(moved, (payload[self._row_bytes :],))) == reading.header.checksum
+            else:
+                deque(moved, maxlen=0)
+        except TransferError as error:
+            _log.warning("a row could not be copied into engine memory", slot=item.slot, reason=error.finding)
+            return ItemStatus.IO_ERROR
         if not self._arena.is_current(item.slot, item.generation):
             return ItemStatus.STALE
         if not intact:

@@ -3,9 +3,11 @@
 An executor that this worker does not have is refused by name: an operator chose it, and another one in its place would
 show in nothing but its speed.
 Invariants: numbers are unique among the mapped ones; the worker server unmaps a number only when no job uses it.
-Threading: event loop only; the mapped bytes are read and written by the copy thread.
+Threading: event loop only; the mapped bytes are read and written by the copy thread. Copiers are opened in a thread,
+since that may load a library.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -19,7 +21,7 @@ from blockyard_offload_worker.g1_copier import G1Copier
 from blockyard_offload_worker.mapped_copies import MappedCopies
 
 CopierOpener = Callable[[G1Mapping, Arena], G1Copier]
-"""Makes the copier of one engine, which moves its rows to and from slots of this arena."""
+"""Makes the copier of one engine, which moves its rows to and from slots of this arena; called in a thread."""
 MAPPED_ONLY: Final[Mapping[Executor, CopierOpener]] = {Executor.MAPPED: lambda mapping, _: MappedCopies(mapping)}
 
 
@@ -35,7 +37,7 @@ class EngineMappings:
         """Number of mapped engine memories."""
         return len(self._engines)
 
-    def add(self, request: MapEngine, fds: Sequence[int], arena: Arena) -> None:
+    async def add(self, request: MapEngine, fds: Sequence[int], arena: Arena) -> None:
         """Map an engine under its number; one that had this number is unmapped. The descriptors stay the caller's.
 
         Raises:
@@ -51,7 +53,7 @@ class EngineMappings:
                 known=", ".join(sorted(self._openers)),
             )
         mapping = G1Mapping(request, fds)
-        engine = MappedEngine(mapping, opener(mapping, arena))
+        engine = MappedEngine(mapping, await asyncio.to_thread(opener, mapping, arena))
         self.remove(request.mapping)
         self._engines[request.mapping] = engine
 

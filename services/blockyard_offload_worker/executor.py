@@ -105,7 +105,7 @@ class OffloadExecutor:
     async def map_engine(self, request: MapEngine, fds: Sequence[int]) -> None:
         """Map an engine's memory; the descriptors are closed here, the mapping keeps the memory."""
         try:
-            self._mappings.add(request, fds, self._owner.arena)
+            await self._mappings.add(request, fds, self._owner.arena)
         finally:
             close_descriptors(fds)
 

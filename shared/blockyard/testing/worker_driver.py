@@ -10,7 +10,7 @@ from typing import Final
 
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.core.errors import UnavailableError
-from blockyard.core.vocabulary import ItemStatus, JobKind, Tier
+from blockyard.core.vocabulary import Executor, ItemStatus, JobKind, Tier
 from blockyard.runtime.node_folder import NodeFolder, ServiceName
 from blockyard.runtime.rpc.client import RpcClient
 from blockyard.runtime.settings import NodeSettings
@@ -98,9 +98,13 @@ class WorkerDriver:
         self.detach()
         self._close_arena()
 
-    async def map(self, memory: EngineMemory) -> None:
-        """Map an engine's memory under the number that all jobs name."""
-        request = map_request(memory, MAPPING)
+    async def map(self, memory: EngineMemory, *, executor: str = Executor.MAPPED) -> None:
+        """Map an engine's memory under the number that all jobs name.
+
+        Raises:
+            UnsupportedOperationError: the worker does not have this executor, or it does not work there.
+        """
+        request = map_request(memory, MAPPING, executor=executor)
         await self.client.call(request, timeout_seconds=CALL_SECONDS, fds=map_fds(memory))
 
     async def run(self, kind: JobKind, *moves: Move) -> list[ItemStatus]:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from blockyard.connectors.engine_memory import EngineMemory
-from blockyard.core.vocabulary import EngineBlockId, Generation, ItemStatus, JobKind
+from blockyard.core.errors import TransferError
+from blockyard.core.vocabulary import EngineBlockId, Generation, GroupId, ItemStatus, JobKind
 from blockyard.testing.rank_engine import map_fds, map_request
 from blockyard.testing.worker_jobs import (
     TEST_IDENTITY,
@@ -18,7 +19,8 @@ from blockyard.testing.worker_jobs import (
     transfer_job,
 )
 from blockyard.tiers.arena import Arena
-from blockyard.tiers.g1_mapping import G1Mapping
+from blockyard.tiers.checksum import ByteArray
+from blockyard.tiers.g1_mapping import G1Mapping, PageColumn
 from blockyard.tiers.header import HeaderVerdict
 from blockyard_offload_worker.copy_thread import Work
 from blockyard_offload_worker.engine_copies import EngineCopies, MappedEngine
@@ -155,3 +157,35 @@ def test_a_destination_that_the_engine_reused_is_not_written(
     memory.raise_guards([EngineBlockId(3)])
     assert load(arena, engine, Move(A, 2, 1, 3, 0)) == [ItemStatus.SKIPPED]
     assert not memory.view(EngineBlockId(3)).any()
+
+
+class BrokenCopies:
+    """Moves nothing out of or into the engine's block 1, and fails there."""
+
+    def __init__(self, copies: MappedCopies) -> None:
+        self._copies = copies
+
+    def gather(self, group: GroupId, pages: PageColumn, payload: ByteArray) -> Iterator[ByteArray]:
+        self._check(pages)
+        return self._copies.gather(group, pages, payload)
+
+    def scatter(self, group: GroupId, pages: PageColumn, payload: ByteArray) -> Iterator[ByteArray]:
+        self._check(pages)
+        return self._copies.scatter(group, pages, payload)
+
+    def close(self) -> None:
+        self._copies.close()
+
+    def _check(self, pages: PageColumn) -> None:
+        if 1 in pages:
+            raise TransferError("a request failed")
+
+
+def test_a_row_that_an_executor_cannot_move_fails_alone(arena: Arena, engine: MappedEngine) -> None:
+    broken = MappedEngine(engine.mapping, BrokenCopies(MappedCopies(engine.mapping)))
+    assert store(arena, broken, Move(A, 1, 0, 0, 1), Move(B, 2, 0, 1, 1)) == [ItemStatus.IO_ERROR, ItemStatus.OK]
+    assert not arena.read(0).verdict.is_block
+    for verify in (True, False):
+        moves = Move(B, 1, 1, 1, 0), Move(B, 1, 1, 3, 0)
+        assert load(arena, broken, *moves, verify=verify) == [ItemStatus.IO_ERROR, ItemStatus.OK]
+    assert arena.read(1).verdict.is_block
