@@ -38,7 +38,7 @@ from blockyard.connectors.engine_description import EngineDescription
 from blockyard.connectors.engine_guards import EngineGuards
 from blockyard.connectors.engine_loads import EngineLoads
 from blockyard.connectors.g1_reports import G1Reports
-from blockyard.connectors.g1_set import RegisteredRun
+from blockyard.connectors.g1_set import MAX_PAGES_PER_CALL, RegisteredRun
 from blockyard.connectors.load_result import LoadResult
 from blockyard.connectors.manager_connector import ManagerConnector, Works
 from blockyard.connectors.manager_link import CALL_TIMEOUT_SECONDS, ManagerLink, Notice
@@ -307,6 +307,8 @@ class BlockyardClient:
     ) -> RegisteredRun:
         if len(run) > MAX_KEYS_PER_CALL:
             raise TooManyKeysError(keys=len(run), limit=MAX_KEYS_PER_CALL)
+        if len(pages) > MAX_PAGES_PER_CALL:
+            raise TooManyKeysError(pages=len(pages), limit=MAX_PAGES_PER_CALL)
         self._check_pages(run, pages, pages, group)
         self._loads.check_settled(pages)
         return RegisteredRun(run, tenant, group, tuple(pages), tuple(self._guard_column(pages, guards)))

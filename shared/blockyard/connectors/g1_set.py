@@ -11,7 +11,7 @@ Threading: owned by the client's event loop.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.vocabulary import (
@@ -23,6 +23,9 @@ from blockyard.core.vocabulary import (
     TenantDigest,
     key_of,
 )
+
+MAX_PAGES_PER_CALL: Final = 262_144
+"""Pages and their guards fit a frame with room to spare."""
 
 
 @final
@@ -111,11 +114,16 @@ class G1Set:
         """Nobody knows of the set: ``next_run`` hands all of it out."""
         self._unannounced = dict(self._rows)
 
-    def next_run(self, limit: int) -> RegisteredRun | None:
-        """At most ``limit`` rows that were not handed out yet, in order of registration; None when all were."""
+    def next_run(self, limit: int, page_limit: int = MAX_PAGES_PER_CALL) -> RegisteredRun | None:
+        """At most ``limit`` rows that were not handed out yet, in order of registration; None when all were.
+
+        They have at most ``page_limit`` pages together, unless one row alone has more.
+        """
         rows: list[_Row] = []
+        pages = 0
         for row in self._unannounced.values():
-            if len(rows) == limit or (rows and not _follows(rows[-1], row)):
+            pages += len(row.pages)
+            if rows and (len(rows) == limit or pages > page_limit or not _follows(rows[-1], row)):
                 break
             rows.append(row)
         for row in rows:

@@ -25,7 +25,8 @@ from blockyard.wire.trace_parent import NO_TRACE, TraceParent, parse_trace_paren
 LENGTH_BYTES: Final = 4
 _SMALLEST_INT: Final = -(1 << 63)
 _LARGEST_INT: Final = (1 << 64) - 1
-MAX_DESCRIPTORS: Final = 16
+MAX_DESCRIPTORS: Final = 65
+"""Guards of an engine and the memory of its 64 ranks."""
 _NO_TRACE: Final = msgspec.Raw(encode(NO_TRACE))
 
 

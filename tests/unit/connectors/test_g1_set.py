@@ -123,6 +123,17 @@ def test_rows_are_announced_with_the_guards_of_their_registration() -> None:
     assert (held.guard(EngineBlockId(3)), held.guard(EngineBlockId(4))) == (Guard(9), None)
 
 
+def test_a_run_that_is_handed_out_has_no_more_pages_than_a_call_carries() -> None:
+    held = G1Set()
+    run = chain("a", 5)
+    held.add(rows_of(run, DEFAULT_TENANT, blocks(0, 20)))
+    held.announce_all()
+    parts = list(iter(lambda: held.next_run(8, 9), None))
+    assert [part.run for part in parts] == [run.slice(0, 2), run.slice(2, 4), run.slice(4, 5)]
+    held.announce_all()
+    assert [len(part.run) for part in iter(lambda: held.next_run(8, 3), None)] == [1] * 5
+
+
 @given(st.lists(st.integers(1, 6), max_size=6), st.integers(1, 4), st.sets(st.integers(0, 40)))
 def test_runs_cover_exactly_what_is_held(lengths: list[int], limit: int, gone: set[int]) -> None:
     held = G1Set()

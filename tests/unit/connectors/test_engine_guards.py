@@ -1,0 +1,49 @@
+"""Guard words of an engine."""
+
+import mmap
+import os
+
+import numpy as np
+import pytest
+
+from blockyard.connectors.engine_guards import EngineGuards
+from blockyard.core.errors import LayoutMismatchError
+from blockyard.core.kv_groups import NO_PAGE
+from blockyard.core.vocabulary import EngineBlockId
+
+
+def blocks(*numbers: int) -> list[EngineBlockId]:
+    return [EngineBlockId(number) for number in numbers]
+
+
+def test_raised_guards_are_seen_through_the_descriptor() -> None:
+    with EngineGuards(5) as guards, mmap.mmap(guards.fd, 0) as seen:
+        guards.raise_guards(blocks(1, 4))
+        guards.raise_guards(blocks(4))
+        guards.raise_guards([])
+        assert np.frombuffer(seen[:40], np.uint64).tolist() == [0, 1, 0, 0, 2]
+        guards.raise_all()
+        assert guards.guards_of(blocks(0, 4)) == (1, 3)
+
+
+def test_no_block_has_no_guard() -> None:
+    with EngineGuards(5) as guards:
+        guards.raise_all()
+        assert guards.guards_of([NO_PAGE, EngineBlockId(0)]) == (0, 1)
+        with pytest.raises(IndexError):
+            guards.raise_guards([NO_PAGE])
+        assert guards.guard(EngineBlockId(0)) == 1
+
+
+def test_an_engine_without_blocks_is_refused() -> None:
+    with pytest.raises(LayoutMismatchError, match="blocks=0"):
+        EngineGuards(0)
+
+
+def test_guards_cannot_shrink_and_go_with_their_owner() -> None:
+    guards = EngineGuards(5)
+    with pytest.raises(PermissionError):
+        os.ftruncate(guards.fd, 0)
+    guards.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(guards.fd)
