@@ -15,13 +15,13 @@ from blockyard.cli.embedded.nats import NatsServer
 from blockyard.cli.embedded.seaweedfs import SeaweedfsServer
 from blockyard.cli.embedded.valkey import ValkeyServer
 from blockyard.cli.run_folder import RunFolder
-from blockyard.connectors.client import BlockyardClient, EngineDescription
+from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.connectors.mock.oracle import payload, wrong_bytes
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.hashing import content_run
 from blockyard.core.identity import ModelIdentity, SequenceScope
-from blockyard.core.vocabulary import EngineBlockId, EngineId, ItemStatus, RequestId, Tier
+from blockyard.core.vocabulary import Availability, EngineBlockId, EngineId, ItemStatus, RequestId, Tier
 from blockyard.runtime.node_folder import ServiceName
 from blockyard.runtime.settings import (
     G2Section,
@@ -63,6 +63,11 @@ class Engine:
             self.memory.view(block)[:] = payload(IDENTITY.digest(), key, BLOCK_BYTES)
         await self.client.register(run, blocks)
 
+    async def lookup(self, run: ChainRun, *, remote_wait_seconds: float = 0.0) -> tuple[Availability, ...]:
+        """Where the blocks of the only KV group lie."""
+        (found,) = await self.client.lookup(run, remote_wait_seconds=remote_wait_seconds)
+        return found
+
     async def load(self, run: ChainRun, first_block: int = 0) -> tuple[list[ItemStatus], list[Tier | None]]:
         """Load into memory blocks and compare every byte of what is reported as loaded."""
         blocks = [EngineBlockId(first_block + index) for index in range(len(run))]
@@ -76,9 +81,9 @@ class Engine:
 
 @asynccontextmanager
 async def engine(node: RunningNode, name: str) -> AsyncIterator[Engine]:
-    description = EngineDescription(engine=EngineId(name), identity=IDENTITY)
     with EngineMemory(BLOCKS, BLOCK_BYTES) as memory:
-        async with BlockyardClient(node.engine_socket, description, memory) as client:
+        description = memory.description(EngineId(name), IDENTITY)
+        async with BlockyardClient(node.engine_socket, description, memory.guards, memory=memory.rank) as client:
             await client.wait_connected(20.0)
             yield Engine(client, memory)
 

@@ -20,7 +20,7 @@ from tests.integration.engine_kit import (
 )
 
 from blockyard.cli.embedded.nats import NatsServer
-from blockyard.connectors.client import BlockyardClient, EngineDescription
+from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.core.errors import UnavailableError
 from blockyard.core.identity import ModelIdentity
@@ -44,8 +44,8 @@ async def test_what_one_engine_computed_another_loads_from_every_tier(settings: 
             assert await two.load(run) == ([ItemStatus.OK] * 10, [Tier.G3] * 10)
             for tier in ("g2", "g3"):
                 assert (await node.post(f"/v1/tiers/{tier}:clear")).json()["done"]
-            assert await two.client.lookup(run) == (Availability.MISS,) * 10
-            found = await two.client.lookup(run, remote_wait_seconds=1.0)
+            assert await two.lookup(run) == (Availability.MISS,) * 10
+            found = await two.lookup(run, remote_wait_seconds=1.0)
             assert found == (Availability.G4,) * 10
             assert await two.load(run) == ([ItemStatus.OK] * 10, [Tier.G4] * 10)
 
@@ -78,7 +78,7 @@ async def test_host_memory_survives_its_worker(node_folder: Path) -> None:
             node.kill(OW)
 
             async def unknown() -> bool:
-                return await two.client.lookup(run) == (Availability.UNKNOWN,) * 12
+                return await two.lookup(run) == (Availability.UNKNOWN,) * 12
 
             await eventually(unknown, "lookups say unknown")
             statuses, _ = await two.load(run)
@@ -102,6 +102,7 @@ async def test_events_on_the_bus_add_up_to_the_tables(settings: NodeSettings, na
             await one.compute(run_of(40))  # more than G2 holds
             await node.holds("g4", 40)
             await node.post("/v1/tiers/g3:clear")
+            one.memory.raise_guards([EngineBlockId(3)])
             await one.client.deregister([EngineBlockId(3)])
             fold = await published(node, nats_server.url)
             assert fold.gaps == 0
@@ -121,7 +122,7 @@ async def test_a_killed_remote_tier_never_holds_up_local_loads(settings: NodeSet
             node.kill(RT)
             assert await two.load(run) == ([ItemStatus.OK] * 8, [Tier.G2] * 8)
             longer = run_of(9)
-            found = await two.client.lookup(longer, remote_wait_seconds=0.5)
+            found = await two.lookup(longer, remote_wait_seconds=0.5)
             assert found == (*(Availability.G2,) * 8, Availability.UNKNOWN)
             await one.compute(run_of(4, first=100_000), first_block=20)
             await node.holds("g3", 12)
@@ -147,8 +148,8 @@ async def test_a_refused_engine_is_told_why(node_folder: Path) -> None:
         await node.ready("nats", "node-lease")
         wrong = ModelIdentity(model="test", block_bytes=BLOCK_BYTES, block_tokens=BLOCK_TOKENS * 2)
         with EngineMemory(4, BLOCK_BYTES) as memory:
-            description = EngineDescription(engine=EngineId("odd"), identity=wrong)
-            async with BlockyardClient(node.engine_socket, description, memory) as client:
+            description = memory.description(EngineId("odd"), wrong)
+            async with BlockyardClient(node.engine_socket, description, memory.guards, memory=memory.rank) as client:
                 with pytest.raises(UnavailableError.__bases__[0], match="block_tokens"):
                     await client.wait_connected(10.0)
 

@@ -106,7 +106,7 @@ async def local_tiers_work(node: RunningNode, one: Engine, two: Engine) -> None:
     """Store, look up and load what was there before and what is new, from G2 and from G3."""
     await in_time(one.compute(MEANWHILE, first_block=16))
     await node.holds("g3", 12)
-    assert await in_time(two.client.lookup(BEFORE)) == (Availability.G2,) * 8
+    assert await in_time(two.lookup(BEFORE)) == (Availability.G2,) * 8
     await all_from(two, BEFORE, Tier.G2)
     await all_from(two, MEANWHILE, Tier.G2)
     # Puts into a store that does not answer hold their blocks for a while: these are gone at once, and freed later.
@@ -117,7 +117,7 @@ async def local_tiers_work(node: RunningNode, one: Engine, two: Engine) -> None:
 
 async def until_found_in_store(two: Engine, run: ChainRun) -> None:
     async def found() -> bool:
-        return await two.client.lookup(run, remote_wait_seconds=1.0) == (Availability.G4,) * len(run)
+        return await two.lookup(run, remote_wait_seconds=1.0) == (Availability.G4,) * len(run)
 
     await eventually(found, "the shared store has the blocks")
 

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from tests.integration.engine_kit import ALL, BLOCK_BYTES, BLOCK_TOKENS, BM, IDENTITY, node_folder, settings
 from tests.unit.runtime.span_receiver import SpanReceiver
 
-from blockyard.connectors.client import BlockyardClient, EngineDescription
+from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.core.errors import BlockyardError, RequestError
 from blockyard.core.hashing import content_run
@@ -79,10 +79,10 @@ def marks(settings: NodeSettings) -> dict[str, bytes]:
 
 async def use(node: RunningNode) -> None:
     """One engine stores, loads and does what is refused."""
-    description = EngineDescription(engine=EngineId("one"), identity=IDENTITY)
     tenant = SCOPE.tenant_digest()
     with EngineMemory(8, BLOCK_BYTES) as memory:
-        async with BlockyardClient(node.engine_socket, description, memory) as client:
+        description = memory.description(EngineId("one"), IDENTITY)
+        async with BlockyardClient(node.engine_socket, description, memory.guards, memory=memory.rank) as client:
             await client.wait_connected(20.0)
             memory.raise_guards(BLOCKS)
             for block in BLOCKS:
@@ -91,8 +91,9 @@ async def use(node: RunningNode) -> None:
             await node.holds("g3", len(RUN))
             with pytest.raises(RequestError):
                 await client.load(RequestId("r"), RUN, BLOCKS, ttl_seconds=1.0, tenant=tenant)
+            memory.raise_guards(BLOCKS)
             await client.deregister(BLOCKS)
-            found = await client.lookup(RUN, tenant=tenant, remote_wait_seconds=0.5, trace=new_trace())
+            (found,) = await client.lookup(RUN, tenant=tenant, remote_wait_seconds=0.5, trace=new_trace())
             assert all(availability.is_hit for availability in found)
             result = await client.load(RequestId("r"), RUN, BLOCKS, ttl_seconds=5.0, tenant=tenant, trace=new_trace())
             assert result.statuses == (ItemStatus.OK,) * len(RUN)

@@ -16,7 +16,7 @@ from tests.integration.engine_kit import ALL, BM, OW, RT, node_folder, settings
 
 from blockyard.cli.embedded.seaweedfs import SeaweedfsServer
 from blockyard.cli.embedded.valkey import ValkeyServer
-from blockyard.connectors.client import BlockyardClient, EngineDescription
+from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.connectors.mock.engine import MockEngine
 from blockyard.connectors.mock.trace import TRACE_BLOCK_TOKENS, TraceRequest
@@ -82,8 +82,10 @@ async def engines_at(node: RunningNode, *names: str) -> AsyncIterator[Engines]:
         engines = []
         for name in names:
             memory = stack.enter_context(EngineMemory(96, BLOCK_BYTES))
-            description = EngineDescription(engine=EngineId(name), identity=IDENTITY)
-            client = await stack.enter_async_context(BlockyardClient(node.engine_socket, description, memory))
+            description = memory.description(EngineId(name), IDENTITY)
+            client = await stack.enter_async_context(
+                BlockyardClient(node.engine_socket, description, memory.guards, memory=memory.rank)
+            )
             await client.wait_connected(20.0)
             engines.append(MockEngine(client, memory, IDENTITY))
         yield Engines(engines)

@@ -28,7 +28,7 @@ from blockyard.wire.worker_channel import GroupLayout, MapEngine, RankInfo
 
 GUARD_BYTES: Final = 8
 MOST_BLOCKS: Final = NO_PAGE
-"""Numbers of blocks are below that of no block."""
+"""Numbers of blocks are below the one that means no block."""
 PageColumn = NDArray[np.uint32]
 GuardColumn = NDArray[np.uint64]
 
@@ -67,7 +67,7 @@ class G1Mapping:
             LayoutMismatchError: sizes that cannot be, or a descriptor that is too short or cannot be mapped.
             UnsealedMemoryError: a descriptor is no memfd that is sealed against shrinking.
         """
-        if not 1 <= request.blocks < MOST_BLOCKS or not request.ranks or len(fds) != 1 + len(request.ranks):
+        if not 1 <= request.blocks <= MOST_BLOCKS or not request.ranks or len(fds) != 1 + len(request.ranks):
             raise LayoutMismatchError(
                 "impossible engine memory", blocks=request.blocks, ranks=len(request.ranks), descriptors=len(fds)
             )
