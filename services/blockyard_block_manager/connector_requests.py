@@ -12,13 +12,17 @@ from blockyard.core.block_name import BlockName, names_of
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import RequestError, TooManyKeysError
 from blockyard.core.events import BlockScope
-from blockyard.core.vocabulary import DIGEST_BYTES, ContentKey, EngineBlockId, Guard, TenantDigest
+from blockyard.core.kv_groups import NO_PAGE
+from blockyard.core.vocabulary import DIGEST_BYTES, ContentKey, EngineBlockId, GroupId, Guard, TenantDigest
 from blockyard.wire.codec import MAX_KEYS_PER_CALL
 from blockyard.wire.connector_channel import Run
+from blockyard_block_manager.engine_checks import MAX_GROUPS
 from blockyard_block_manager.engine_sessions import EngineSession
-from blockyard_block_manager.g1_set import G1Block
+from blockyard_block_manager.g1_set import G1Row
 
 MAX_POSITION: Final = 2**32 - 1
+MAX_PAGES: Final = 262_144
+"""Most pages in one call."""
 _TENANT_BYTES: Final = 16
 
 
@@ -40,19 +44,31 @@ def names_in(run: Run) -> tuple[BlockName, ...]:
     return names
 
 
-def scope_of(session: EngineSession, tenant: bytes, block_tokens: int) -> BlockScope:
-    """Scope of a request: the session's model and the request's tenant.
+def scope_of(session: EngineSession, tenant: bytes, block_tokens: int, group: int = 0) -> BlockScope:
+    """Scope of a request: the session's model, the request's tenant, one group of the engine.
 
     Raises:
-        RequestError: the tenant is no digest.
+        RequestError: the tenant is no digest, or the engine has no such group.
     """
     if len(tenant) != _TENANT_BYTES:
         raise RequestError("a tenant digest has 16 bytes", field="tenant", length=len(tenant))
-    return BlockScope(session.identity, TenantDigest(tenant), block_tokens=block_tokens)
+    number = session.group(group).group
+    return BlockScope(session.identity, TenantDigest(tenant), group=number, block_tokens=block_tokens)
+
+
+def groups_in(session: EngineSession, groups: Sequence[int]) -> tuple[GroupId, ...]:
+    """Groups that a request names.
+
+    Raises:
+        RequestError: none, one twice, or one that the engine does not have.
+    """
+    if not 1 <= len(groups) <= MAX_GROUPS or len(set(groups)) != len(groups):
+        raise RequestError("a request names groups, none twice", field="groups", groups=len(groups))
+    return tuple(session.group(group).group for group in groups)
 
 
 def engine_blocks(session: EngineSession, column: bytes) -> tuple[EngineBlockId, ...]:
-    """Memory blocks of an engine.
+    """Engine blocks of an engine.
 
     Raises:
         RequestError: the column is cut, or a block is outside of the engine's memory.
@@ -63,28 +79,50 @@ def engine_blocks(session: EngineSession, column: bytes) -> tuple[EngineBlockId,
     return tuple(EngineBlockId(block) for block in blocks)
 
 
-def places(
-    session: EngineSession, count: int, blocks: bytes, guards: bytes
+def pages_of(
+    session: EngineSession, group: GroupId, rows: int, pages: bytes, guards: bytes, *, gaps: bool
 ) -> tuple[tuple[EngineBlockId, ...], tuple[Guard, ...]]:
-    """Memory blocks and their guards, one of each per block of a run.
+    """Pages and their guards, those of each row of a run side by side; with ``gaps`` a page may be ``NO_PAGE``.
 
     Raises:
-        RequestError: the columns do not fit the run, or name a block twice.
+        RequestError: the columns do not fit the rows, name a page twice, or one that the engine does not have.
     """
-    ids = engine_blocks(session, blocks)
-    values = tuple(Guard(value) for value in _column(guards, "<u8", "guards"))
-    if len(ids) != count or len(values) != count:
-        raise RequestError("one block and one guard per key", keys=count, blocks=len(ids), guards=len(values))
-    if len(set(ids)) != len(ids):
-        raise RequestError("a call names no memory block twice", field="blocks")
-    return ids, values
+    ids = _column(pages, "<u4", "pages")
+    values = _column(guards, "<u8", "guards")
+    per_row = session.pages_per_row[group]
+    if len(ids) != rows * per_row or len(values) != len(ids):
+        raise RequestError(
+            "as many pages per row as the group has, and a guard for each",
+            field="pages",
+            rows=rows,
+            per_row=per_row,
+            pages=len(ids),
+            guards=len(values),
+        )
+    if len(ids) > MAX_PAGES:
+        raise RequestError("too many pages in one call", field="pages", pages=len(ids), limit=MAX_PAGES)
+    named = [page for page in ids if page != NO_PAGE] if gaps else ids
+    if named and max(named) >= session.blocks:
+        raise RequestError("no such page in the engine's memory", field="pages", block=max(named))
+    if len(set(named)) != len(named):
+        raise RequestError("a call names no page twice", field="pages")
+    return tuple(EngineBlockId(page) for page in ids), tuple(Guard(value) for value in values)
 
 
-def g1_blocks(
-    scope: BlockScope, names: Sequence[BlockName], ids: Sequence[EngineBlockId], guards: Sequence[Guard]
-) -> list[G1Block]:
-    """Entries of an engine's G1 set."""
-    return [G1Block(block, guard, name, scope) for block, guard, name in zip(ids, guards, names, strict=True)]
+def g1_rows(
+    scope: BlockScope, names: Sequence[BlockName], pages: Sequence[EngineBlockId], guards: Sequence[Guard]
+) -> list[G1Row]:
+    """Rows of an engine's G1 set."""
+    per_row = len(pages) // len(names) if names else 0
+    return [
+        G1Row(
+            tuple(pages[index * per_row : (index + 1) * per_row]),
+            tuple(guards[index * per_row : (index + 1) * per_row]),
+            name,
+            scope,
+        )
+        for index, name in enumerate(names)
+    ]
 
 
 def _column(data: bytes, kind: str, field: str) -> list[int]:

@@ -1,29 +1,32 @@
-"""Memory of engines at the offload-worker: mapped at hello, again in each life of the worker, unmapped at the end.
+"""Memory of engines at the offload-worker: mapped when all ranks are there, again in each life of the worker.
 
 ::
 
-    hello ──► asked once, the engine waits ──done──► MAPPED ──new life of the worker──► asked in the background ─┐
-                    └──no answer, worker away──► asked in the background, until it is mapped ◄───────────────────┘
+    all ranks ──► asked once, the last one waits ──done──► MAPPED ──new life of the worker──► asked in background ─┐
+                    └──no answer, worker away──► asked in the background, until it is mapped ◄─────────────────────┘
+    a rank is lost, or the engine ──► unmapped in the background
 
-The two descriptors of an engine's memory are kept for its session's life: a new life of the worker maps from them.
+The descriptors of guards and ranks are kept while their owners are there: a new life of the worker maps from them.
 A worker that is there and does not answer in time is asked again; one that is away, when it has attached.
-Invariants: one question per engine at a time, and nobody waits for the memory of another engine.
+Invariants: one question per engine at a time, and nobody waits for the memory of another engine; what is mapped under
+a number that counts no more is unmapped after it.
 Threading: one event loop.
 """
 
 import asyncio
 import os
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from blockyard.core.errors import BlockyardError, UnavailableError
-from blockyard.core.vocabulary import WorkerRole
+from blockyard.core.vocabulary import Executor, WorkerRole
 from blockyard.runtime.backoff import Backoff
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.rpc.session import RpcSession
-from blockyard.wire.worker_channel import MapEngine, UnmapEngine
+from blockyard.wire.worker_channel import GroupLayout, MapEngine, RankInfo, UnmapEngine
 from blockyard_block_manager.decisions import deciding
+from blockyard_block_manager.engine_ranks import AttachedRank, MemoryId
 from blockyard_block_manager.engine_sessions import EngineSession
 from blockyard_block_manager.node_core import NodeCore
 
@@ -35,8 +38,8 @@ _log: Final = get_logger(__name__)
 class EngineMapper(Protocol):
     """What maps engine memory: the link to the offload-worker."""
 
-    async def map_engine(self, request: MapEngine, fds: tuple[int, int]) -> None:
-        """Map an engine's memory; repeating a request is harmless."""
+    async def map_engine(self, request: MapEngine, fds: Sequence[int]) -> None:
+        """Map an engine's memory; repeating a request is harmless. The descriptors stay the caller's."""
         ...
 
     async def unmap_engine(self, request: UnmapEngine) -> None:
@@ -44,19 +47,27 @@ class EngineMapper(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class ConnectedEngine:
-    """One connection after its hello, with the descriptors of the engine's memory; compared by identity."""
+    """One connection after its hello, with its guards and the ranks that joined it; compared by identity."""
 
     rpc: RpcSession
     session: EngineSession
-    fds: tuple[int, int]
+    guards: int
+    """Descriptor of the guard words."""
+    ranks: dict[int, AttachedRank] = field(default_factory=dict)
+    memories: dict[int, MemoryId | None] = field(default_factory=dict)
+    """Memory that each rank had when it was there last."""
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    @property
+    def joined(self) -> tuple[AttachedRank, ...]:
+        """Its ranks in order, as far as they are there."""
+        return tuple(self.ranks[number] for number in sorted(self.ranks))
+
     def close(self) -> None:
-        """Close the descriptors."""
-        for fd in self.fds:
-            os.close(fd)
+        """Close the descriptor of the guards; those of ranks live as long as the ranks."""
+        os.close(self.guards)
 
 
 class EngineMappings:
@@ -82,29 +93,32 @@ class EngineMappings:
             BlockyardError: it refuses the memory.
         """
         session = engine.session
+        if session.executor is Executor.ENGINE:
+            return
         async with engine.asking:
-            if session.closed or session.mapping is not None:
+            number = session.mapping_number
+            if number is None or session.mapping is not None:
                 return
-            message = MapEngine(
-                mapping=session.mapping_number,
-                blocks=session.blocks,
-                block_bytes=session.block_bytes,
-                stride_bytes=session.stride_bytes,
-            )
             worker_epoch = self._core.recovery.epoch(WorkerRole.OFFLOAD_WORKER)
-            await self._mapper.map_engine(message, engine.fds)
+            fds = [os.dup(fd) for fd in _descriptors(engine)]  # a rank may go, and its descriptor with it
+            try:
+                await self._mapper.map_engine(_message(engine, number), fds)
+            finally:
+                for fd in fds:
+                    os.close(fd)
         if worker_epoch == self._core.recovery.epoch(WorkerRole.OFFLOAD_WORKER):
             with deciding():
-                self._core.mapped(session)
+                self._core.mapped(session, number)
 
     def map_later(self, engines: Iterable[ConnectedEngine]) -> None:
         """Map in the background, as long as the worker is there."""
         for engine in engines:
             self._spawn(self._until_mapped(engine))
 
-    def unmap(self, engine: ConnectedEngine) -> None:
-        """The engine is gone: unmap in the background."""
-        self._spawn(self._unmap(engine))
+    def unmap(self, engine: ConnectedEngine, number: int) -> None:
+        """The engine, or a rank of it, is gone: unmap in the background."""
+        if engine.session.executor is not Executor.ENGINE:
+            self._spawn(self._unmap(engine, number))
 
     # --- inside -------------------------------------------------------------------------------------------------------
     async def _until_mapped(self, engine: ConnectedEngine) -> None:
@@ -121,12 +135,12 @@ class EngineMappings:
                 return
             await asyncio.sleep(backoff.next_seconds())
 
-    async def _unmap(self, engine: ConnectedEngine) -> None:
+    async def _unmap(self, engine: ConnectedEngine, number: int) -> None:
         """The worker answers once no job uses the mapping; one that is away forgets it with its life."""
         async with engine.asking:  # after a mapping that is being made
             pass
         try:
-            await self._mapper.unmap_engine(UnmapEngine(mapping=engine.session.mapping_number))
+            await self._mapper.unmap_engine(UnmapEngine(mapping=number))
         except BlockyardError as error:
             _log.info("engine memory was not unmapped", engine=engine.session.engine, reason=str(error))
 
@@ -139,3 +153,23 @@ class EngineMappings:
         self._tasks.discard(task)
         if not task.cancelled():
             task.result()  # an error here is a bug: it reaches the handler of the event loop
+
+
+def _descriptors(engine: ConnectedEngine) -> list[int]:
+    return [engine.guards, *(rank.fd for rank in engine.joined if rank.fd is not None)]
+
+
+def _message(engine: ConnectedEngine, number: int) -> MapEngine:
+    session = engine.session
+    return MapEngine(
+        mapping=number,
+        blocks=session.blocks,
+        groups=tuple(
+            GroupLayout(group=group.group, pages_per_row=pages, replicated=group.replicated)
+            for group, pages in zip(session.groups, session.pages_per_row, strict=True)
+        ),
+        ranks=tuple(
+            RankInfo(memory_bytes=rank.request.memory_bytes, regions=rank.request.regions) for rank in engine.joined
+        ),
+        executor=session.executor.value,
+    )

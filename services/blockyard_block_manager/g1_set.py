@@ -1,8 +1,9 @@
-"""The G1 set of one engine: which of its memory blocks hold which KV blocks.
+"""The G1 set of one engine: which of its memory holds which KV blocks.
 
-An engine may hold one content key in several memory blocks; only the first copy and the loss of the last one are
-transitions that the outside hears of.
-Invariants: every memory block has at most one entry; ``_copies`` counts exactly the entries of a key.
+An entry is a *row*: the pages (engine blocks) that together hold one block of one group. An engine may hold one content
+in several rows; only the first copy and the loss of the last one are transitions that the outside hears of.
+Invariants: a page belongs to at most one row, and a row that loses a page is gone; ``_copies`` counts exactly the rows
+of a content.
 Threading: owned by the event loop of the service.
 """
 
@@ -17,11 +18,11 @@ GroupKey = tuple[ContentKey, GroupId]
 
 
 @dataclass(frozen=True, slots=True)
-class G1Block:
-    """What one memory block of an engine holds, and the guard value it had when it was complete."""
+class G1Row:
+    """What some pages of an engine hold together, and the guard that each had when the row was complete."""
 
-    block: EngineBlockId
-    guard: Guard
+    pages: tuple[EngineBlockId, ...]
+    guards: tuple[Guard, ...]
     name: BlockName
     scope: BlockScope
 
@@ -35,8 +36,8 @@ class G1Block:
 class G1Change:
     """Transitions of a call: contents that became readable, and contents whose last copy went."""
 
-    stored: tuple[G1Block, ...] = ()
-    removed: tuple[G1Block, ...] = ()
+    stored: tuple[G1Row, ...] = ()
+    removed: tuple[G1Row, ...] = ()
 
 
 class G1Set:
@@ -44,65 +45,75 @@ class G1Set:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._blocks: dict[EngineBlockId, G1Block] = {}
+        self._rows: dict[EngineBlockId, G1Row] = {}
+        """By their first page."""
+        self._pages: dict[EngineBlockId, EngineBlockId] = {}
+        """First page of the row that a page belongs to."""
         self._copies: dict[GroupKey, int] = {}
 
     def __len__(self) -> int:
-        """Memory blocks with an entry."""
-        return len(self._blocks)
+        """Rows."""
+        return len(self._rows)
 
-    def __iter__(self) -> Iterator[G1Block]:
-        """All entries, oldest registration first."""
-        return iter(tuple(self._blocks.values()))
+    def __iter__(self) -> Iterator[G1Row]:
+        """All rows, oldest registration first."""
+        return iter(tuple(self._rows.values()))
 
     @property
     def contents(self) -> frozenset[GroupKey]:
         """Distinct contents."""
         return frozenset(self._copies)
 
-    def holds(self, block: G1Block) -> bool:
-        """Whether this very entry is current."""
-        return self._blocks.get(block.block) == block
+    def holds(self, row: G1Row) -> bool:
+        """Whether this very row is current."""
+        return self._rows.get(row.pages[0]) == row
 
-    def registered(self, blocks: Iterable[EngineBlockId]) -> set[EngineBlockId]:
-        """Those of the memory blocks that have an entry."""
-        return {block for block in blocks if block in self._blocks}
+    def registered(self, pages: Iterable[EngineBlockId]) -> set[EngineBlockId]:
+        """Those of the pages that belong to a row."""
+        return {page for page in pages if page in self._pages}
 
-    def register(self, blocks: Sequence[G1Block]) -> G1Change:
-        """Enter complete blocks; an entry that its memory block had before is replaced."""
-        before = {entry.group_key for entry in blocks if entry.group_key in self._copies}
-        replaced = self._take(entry.block for entry in blocks)
-        stored: list[G1Block] = []
-        for entry in blocks:
-            self._take((entry.block,))  # the same memory block twice in one call: the last entry counts
-            key = entry.group_key
-            self._blocks[entry.block] = entry
+    def register(self, rows: Sequence[G1Row]) -> G1Change:
+        """Enter complete rows; rows that any of their pages belonged to before are replaced."""
+        before = {row.group_key for row in rows if row.group_key in self._copies}
+        replaced = self._take(page for row in rows for page in row.pages)
+        stored: list[G1Row] = []
+        for row in rows:
+            self._take(row.pages)  # the same page twice in one call: the last row counts
+            key = row.group_key
+            first = row.pages[0]
+            self._rows[first] = row
+            for page in row.pages:
+                self._pages[page] = first
             self._copies[key] = self._copies.get(key, 0) + 1
             if key not in before and self._copies[key] == 1:
-                stored.append(entry)
-        removed = tuple(entry for entry in _distinct(replaced) if entry.group_key not in self._copies)
-        return G1Change(tuple(entry for entry in stored if entry.group_key in self._copies), removed)
+                stored.append(row)
+        removed = tuple(row for row in _distinct(replaced) if row.group_key not in self._copies)
+        return G1Change(tuple(row for row in stored if row.group_key in self._copies), removed)
 
-    def deregister(self, blocks: Iterable[EngineBlockId]) -> G1Change:
-        """Drop the entries of memory blocks that the engine reuses or frees; unknown ones are ignored."""
-        taken = self._take(blocks)
-        return G1Change(removed=tuple(entry for entry in _distinct(taken) if entry.group_key not in self._copies))
+    def deregister(self, pages: Iterable[EngineBlockId]) -> G1Change:
+        """Drop the rows of pages that the engine reuses or frees; unknown ones are ignored."""
+        taken = self._take(pages)
+        return G1Change(removed=tuple(row for row in _distinct(taken) if row.group_key not in self._copies))
 
     def clear(self) -> G1Change:
-        """Drop all entries."""
-        removed = tuple(_distinct(self._blocks.values()))
-        self._blocks.clear()
+        """Drop all rows."""
+        removed = tuple(_distinct(self._rows.values()))
+        self._rows.clear()
+        self._pages.clear()
         self._copies.clear()
         return G1Change(removed=removed)
 
-    def _take(self, blocks: Iterable[EngineBlockId]) -> list[G1Block]:
-        taken: list[G1Block] = []
-        for block in blocks:
-            entry = self._blocks.pop(block, None)
-            if entry is None:
+    def _take(self, pages: Iterable[EngineBlockId]) -> list[G1Row]:
+        taken: list[G1Row] = []
+        for page in pages:
+            first = self._pages.get(page)
+            if first is None:
                 continue
-            taken.append(entry)
-            key = entry.group_key
+            row = self._rows.pop(first)
+            for member in row.pages:
+                del self._pages[member]
+            taken.append(row)
+            key = row.group_key
             left = self._copies[key] - 1
             if left:
                 self._copies[key] = left
@@ -111,5 +122,5 @@ class G1Set:
         return taken
 
 
-def _distinct(entries: Iterable[G1Block]) -> list[G1Block]:
-    return list({entry.group_key: entry for entry in entries}.values())
+def _distinct(rows: Iterable[G1Row]) -> list[G1Row]:
+    return list({row.group_key: row for row in rows}.values())

@@ -1,6 +1,7 @@
 """A transfer job as the decisions see it: what to move from where to where, and how it ended.
 
-Invariants: source and target columns are aligned with the names; an order ends exactly once, with one status per item.
+Invariants: source and target columns are aligned with the names, pages k to one; an order ends exactly once, with one
+status per item.
 Threading: values, and one mutable record owned by the event loop of the service.
 """
 
@@ -23,7 +24,10 @@ NO_SCOPE: Final = BlockScope(IdentityDigest(bytes(32)))
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Aligned columns of places and the mark each must carry: a generation (G2, G3) or a guard (G1)."""
+    """Aligned columns of places and the mark each must carry: a generation (G2, G3) or a guard (G1).
+
+    In engine memory a place is a page: k of them per item, item by item.
+    """
 
     indexes: tuple[int, ...]
     marks: tuple[int, ...] = ()

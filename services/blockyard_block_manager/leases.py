@@ -1,8 +1,9 @@
 """Leases: an engine holds the local blocks of a request against eviction until it loads them, or gives them up.
 
-A lookup takes nothing; ``reserve`` pins the run of blocks from the start that G2 or G3 hold. Repeating it renews and
-replaces the lease. Leases together hold at most a share of a tier; what goes beyond is simply not held.
-Invariants: a lease is keyed by (session, request); it ends by release, load, expiry or the end of its session.
+A lookup takes nothing; ``reserve`` pins what G2 or G3 hold of a run in each group: of a group that needs every block
+the run from the start, of a window what is there. Repeating it renews and replaces the lease. Leases together hold at
+most a share of a tier; what goes beyond is simply not held.
+Invariants: a lease is keyed by (session, request, group); it ends by release, load, expiry or the end of its session.
 Threading: owned by the event loop of the service. No await.
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 from blockyard.core.block_name import BlockName
 from blockyard.core.clock import Clock
+from blockyard.core.kv_groups import GroupKind
 from blockyard.core.pins import PinKind, PinOwner
 from blockyard.core.vocabulary import GroupId, RequestId, Tier
 from blockyard_block_manager.engine_sessions import EngineSession
@@ -34,21 +36,59 @@ class Leases:
         return len(self._held)
 
     def reserve(
-        self, session: EngineSession, request: RequestId, names: Sequence[BlockName], group: GroupId, ttl_ms: int
+        self,
+        session: EngineSession,
+        request: RequestId,
+        names: Sequence[BlockName],
+        groups: Sequence[GroupId],
+        ttl_ms: int,
     ) -> int:
-        """Take, renew or replace a lease; returns how many blocks from the start of ``names`` it holds."""
-        owner = _owner(session, request)
+        """Take, renew or replace the lease of a request; returns how many blocks from the start all groups hold."""
+        deadline = self._clock.monotonic() + min(ttl_ms, self._profile.max_lease_ms) / 1_000
+        held = [self._reserve(session, request, names, group, deadline) for group in groups]
+        for group in session.groups:
+            if group.group not in groups:
+                self.release_group(session, request, group.group)
+        return min(held, default=0)
+
+    def release(self, session: EngineSession, request: RequestId) -> None:
+        """End a lease. Idempotent."""
+        for group in session.groups:
+            self.release_group(session, request, group.group)
+
+    def release_group(self, session: EngineSession, request: RequestId, group: GroupId) -> None:
+        """End the part of a lease that holds one group. Idempotent."""
+        self._end(_owner(session, request, group))
+
+    def release_all(self, session: EngineSession) -> None:
+        """The session is over."""
+        prefix = f"{session.session}/"
+        for owner in [owner for owner in self._held if owner.name.startswith(prefix)]:
+            self._end(owner)
+
+    def expire(self) -> None:
+        """End the leases whose time is over."""
+        for owner in self._tables.pins.expire(self._clock.monotonic()):
+            self._forget(owner)
+
+    def _reserve(
+        self, session: EngineSession, request: RequestId, names: Sequence[BlockName], group: GroupId, deadline: float
+    ) -> int:
+        owner = _owner(session, request, group)
         keys = [name.key for name in names]
         in_g2 = self._tables.holds(Tier.G2, keys, group)
         in_g3 = self._tables.holds(Tier.G3, keys, group)
         room = {tier: self._room(tier, owner) for tier in LOCAL_TIERS}
+        every = session.group(group).kind is GroupKind.FULL
         chosen: dict[Tier, list[int]] = {tier: [] for tier in LOCAL_TIERS}
+        run = 0
         for index, (upper, lower) in enumerate(zip(in_g2, in_g3, strict=True)):
             tier = Tier.G2 if upper else Tier.G3 if lower else None
-            if tier is None or len(chosen[tier]) >= room[tier]:
+            if tier is not None and len(chosen[tier]) < room[tier]:
+                chosen[tier].append(index)
+                run += run == index
+            elif every:
                 break
-            chosen[tier].append(index)
-        deadline = self._clock.monotonic() + min(ttl_ms, self._profile.max_lease_ms) / 1_000
         pinned = [
             self._tables.pool(tier).pin_all([keys[index] for index in indexes], group)
             for tier, indexes in chosen.items()
@@ -60,22 +100,7 @@ class Leases:
         if pinned:
             self._held[owner] = {tier: len(indexes) for tier, indexes in chosen.items()}
             self._account(self._held[owner], 1)
-        return sum(len(indexes) for indexes in chosen.values())
-
-    def release(self, session: EngineSession, request: RequestId) -> None:
-        """End a lease. Idempotent."""
-        self._end(_owner(session, request))
-
-    def release_all(self, session: EngineSession) -> None:
-        """The session is over."""
-        prefix = _name(session, RequestId(""))
-        for owner in [owner for owner in self._held if owner.name.startswith(prefix)]:
-            self._end(owner)
-
-    def expire(self) -> None:
-        """End the leases whose time is over."""
-        for owner in self._tables.pins.expire(self._clock.monotonic()):
-            self._forget(owner)
+        return run
 
     def _room(self, tier: Tier, owner: PinOwner) -> int:
         if not self._tables.has(tier):
@@ -97,9 +122,5 @@ class Leases:
             self._totals[tier] += sign * count
 
 
-def _name(session: EngineSession, request: RequestId) -> str:
-    return f"{session.session}/{request}"
-
-
-def _owner(session: EngineSession, request: RequestId) -> PinOwner:
-    return PinOwner(PinKind.LEASE, _name(session, request))
+def _owner(session: EngineSession, request: RequestId, group: GroupId) -> PinOwner:
+    return PinOwner(PinKind.LEASE, f"{session.session}/{group}/{request}")

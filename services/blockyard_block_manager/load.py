@@ -9,6 +9,7 @@ from typing import Protocol
 
 from blockyard.core.block_name import BlockName
 from blockyard.core.events import BlockScope
+from blockyard.core.kv_groups import NO_PAGE
 from blockyard.core.onboard_plan import ItemState, LoadOutcome, OnboardPlan
 from blockyard.core.pins import PinKind, PinOwner
 from blockyard.core.vocabulary import Availability, BlockId, EngineBlockId, Generation, Guard, LoadId
@@ -16,7 +17,7 @@ from blockyard.runtime.spans import Span
 from blockyard.tiers.index_value import Locator
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard_block_manager.engine_sessions import EngineSession
-from blockyard_block_manager.job_order import OpenOrder
+from blockyard_block_manager.job_order import OpenOrder, Places
 
 LoadCallback = Callable[[LoadId, LoadOutcome], None]
 FindCallback = Callable[[Sequence[tuple[Availability, Locator | None]]], None]
@@ -49,8 +50,10 @@ class Load:
     session: EngineSession
     scope: BlockScope
     names: tuple[BlockName, ...]
-    blocks: tuple[EngineBlockId, ...]
+    pages: tuple[EngineBlockId, ...]
+    """Row by row, as many as the group has per row."""
     guards: tuple[Guard, ...]
+    """Aligned with ``pages``."""
     plan: OnboardPlan
     opened_at: float
     deadline: float
@@ -71,6 +74,22 @@ class Load:
     def owner(self) -> PinOwner:
         """Owner of its pins."""
         return PinOwner(PinKind.JOB, f"load-{self.load}")
+
+    @property
+    def pages_per_row(self) -> int:
+        """Pages of one of its rows."""
+        return len(self.pages) // len(self.names) if self.names else 0
+
+    @property
+    def targets(self) -> list[EngineBlockId]:
+        """Pages that it may write."""
+        return [page for page in self.pages if page != NO_PAGE]
+
+    def places(self, indexes: Sequence[int]) -> Places:
+        """Pages of these rows with their guards."""
+        count = self.pages_per_row
+        wanted = [place for index in indexes for place in range(index * count, (index + 1) * count)]
+        return Places(tuple(self.pages[place] for place in wanted), tuple(self.guards[place] for place in wanted))
 
     def unsettled(self) -> list[int]:
         """Blocks whose end is not known yet."""

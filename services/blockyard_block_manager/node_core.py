@@ -8,7 +8,6 @@ Threading: owned by the event loop of the service.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Final
 
 from blockyard.core.block_name import BlockName
@@ -23,6 +22,8 @@ from blockyard.core.vocabulary import (
     Availability,
     ContentKey,
     EngineBlockId,
+    Executor,
+    GroupId,
     Guard,
     JobSeq,
     Lane,
@@ -31,7 +32,6 @@ from blockyard.core.vocabulary import (
     Tier,
     WorkerRole,
 )
-from blockyard.tiers.index_value import Locator
 from blockyard.tiers.inventory_pages import InventoryPages
 from blockyard.wire.connector_channel import Hello
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
@@ -42,8 +42,8 @@ from blockyard_block_manager.disk_writer import DiskWriter
 from blockyard_block_manager.engine_sessions import EngineSession, EngineSessions
 from blockyard_block_manager.event_log import EventLog
 from blockyard_block_manager.flights import Flights
-from blockyard_block_manager.g1_set import G1Block
-from blockyard_block_manager.g2_sweep import G2Sweep
+from blockyard_block_manager.g1_set import G1Row
+from blockyard_block_manager.g2_offers import G2Offers
 from blockyard_block_manager.inventory_match import Listing
 from blockyard_block_manager.job_desk import JobDesk
 from blockyard_block_manager.landing import Landing
@@ -61,8 +61,7 @@ from blockyard_block_manager.recovery import Recovery
 from blockyard_block_manager.shared_catalogue import SharedCatalogue
 from blockyard_block_manager.slot_freer import SlotFreer
 from blockyard_block_manager.stager import Stager
-
-_RECALL_SECONDS: Final = 5.0
+from blockyard_block_manager.store_ticket import StoreTicket
 
 
 class NodeCore:
@@ -117,30 +116,44 @@ class NodeCore:
         self._clearing = Clearing(self.tables, self.desk, self._freer, self._offloader, self._disk, self.recovery)
         self.tables.on_evicted = metrics.evicted
         metrics.block_size(profile.block_bytes, profile.block_tokens)
-        self._index = index
-        self._to_disk = G2Sweep(self.tables, profile.listing_part, self._disk.store)
-        self._recalls = G2Sweep(self.tables, profile.listing_part, self._recall)
+        self._offers = G2Offers(profile, self.tables, self.desk, self._disk, self._packs, index, self._end_section)
         self._grants_were_open = False
-        self._could_recall = False
         self.on_section_end: Callable[[], None] = lambda: None
         """Called when a section is over, for those who wait for something to become true."""
 
     # --- engines ------------------------------------------------------------------------------------------------------
     def open_session(self, hello: Hello) -> EngineSession:
-        """Register an engine; an earlier session of the same engine and rank must have been closed.
+        """Register an engine, whose ranks are still missing; an earlier session of it must have been closed.
 
         Raises:
             RequestError: the engine does not fit this node; the named field says why.
         """
-        self.sessions.check(hello)
         session = self.sessions.open(hello)
         self._metrics.sessions(len(self.sessions))
         return session
 
-    def mapped(self, session: EngineSession) -> None:
+    def ranks_attached(self, session: EngineSession, count: int) -> None:
+        """So many ranks of an engine are attached now; once it is all, their memory can be mapped under a new number.
+
+        While one is missing nothing moves: jobs of the earlier mapping are cancelled, loads end, stores are forgotten
+        until the engine is mapped again.
+        """
+        if session.closed:
+            return
+        before = session.mapping_number
+        session.mapping = session.mapping_number = None
+        if before is not None:
+            self._offloader.forget(session)
+            self.loads.unreachable(session)
+            self.desk.cancel_mapping(before)
+        if count == session.ranks:
+            self.sessions.ranks_complete(session)
+        self._end_section()
+
+    def mapped(self, session: EngineSession, number: int) -> None:
         """The attached life of the offload-worker maps the engine's memory: what it holds can be stored now."""
-        if not session.closed:
-            session.mapping = session.mapping_number
+        if session.mapping_number == number:
+            session.mapping = number
             self._offloader.offer([session])
             self._end_section()
 
@@ -153,17 +166,29 @@ class NodeCore:
         self._offloader.forget(session)
         self.leases.release_all(session)
         self.loads.abandon_all(session)
-        self.desk.cancel_mapping(mapping)
+        if mapping is not None:
+            self.desk.cancel_mapping(mapping)
         self._metrics.sessions(len(self.sessions))
         self._end_section()
 
     def register(
-        self, session: EngineSession, blocks: Sequence[G1Block], trace: TraceParent = NO_TRACE
+        self,
+        session: EngineSession,
+        rows: Sequence[G1Row],
+        trace: TraceParent = NO_TRACE,
+        on_stores_settled: Callable[[], None] | None = None,
     ) -> tuple[int, int]:
-        """Complete blocks of one scope; returns how many contents are new to the engine, and planned stores."""
-        fresh = self.sessions.register(session, blocks)
-        stores = self._offloader.store(session, blocks, trace)
-        self._end_section()
+        """Complete rows of one scope; returns how many contents are new to the engine, and planned stores.
+
+        ``on_stores_settled`` is told once no store of these rows is wanted or under way, perhaps before this returns.
+        Where ranks copy, they bring their rows themselves.
+        """
+        fresh = self.sessions.register(session, rows)
+        with StoreTicket(on_stores_settled) as ticket:
+            stores = 0
+            if session.executor is not Executor.ENGINE:
+                stores = self._offloader.store(session, rows, trace, ticket)
+            self._end_section()
         return fresh, stores
 
     def deregister(self, session: EngineSession, blocks: Sequence[EngineBlockId]) -> None:
@@ -203,10 +228,15 @@ class NodeCore:
         self._packs.found(keys)
 
     def reserve(
-        self, session: EngineSession, request: RequestId, scope: BlockScope, names: Sequence[BlockName], ttl_ms: int
+        self,
+        session: EngineSession,
+        request: RequestId,
+        names: Sequence[BlockName],
+        groups: Sequence[GroupId],
+        ttl_ms: int,
     ) -> int:
-        """Take or renew the lease of a request; returns how many blocks from the start it holds."""
-        held = self.leases.reserve(session, request, names, scope.group, ttl_ms) if self.tables.serving else 0
+        """Take or renew the lease of a request; returns how many blocks from the start it holds in all groups."""
+        held = self.leases.reserve(session, request, names, groups, ttl_ms) if self.tables.serving else 0
         self._end_section()
         return held
 
@@ -221,21 +251,21 @@ class NodeCore:
         request: RequestId,
         scope: BlockScope,
         names: Sequence[BlockName],
-        blocks: Sequence[EngineBlockId],
+        pages: Sequence[EngineBlockId],
         guards: Sequence[Guard],
         ttl_ms: int,
         on_finished: LoadCallback,
         trace: TraceParent = NO_TRACE,
     ) -> LoadId:
-        """Start a load; the request's lease passes to it. ``on_finished`` may be told before this returns.
+        """Start a load; the request's lease of its group passes to it. ``on_finished`` may be told before this returns.
 
         Raises:
             LoadingOffError: loads are switched off.
         """
         if not self.loading.enabled:
             raise LoadingOffError(request=request)
-        load = self.loads.open(session, scope, names, blocks, guards, ttl_ms, on_finished, trace)
-        self.leases.release(session, request)
+        load = self.loads.open(session, scope, names, pages, guards, ttl_ms, on_finished, trace)
+        self.leases.release_group(session, request, scope.group)
         self._end_section()
         return load
 
@@ -330,34 +360,6 @@ class NodeCore:
             self._disk.store(scope, names, trace)
             self._packs.landed(scope, names, trace)
 
-    def _sweep(self) -> None:
-        """Offer all of G2 to the lower tiers once that is possible: to the disk, and to the store what it lacks."""
-        if self.tables.grants_open and not self._grants_were_open:
-            self._to_disk.start()
-        self._grants_were_open = self.tables.grants_open
-        can_recall = self.tables.serving and self.desk.attached(WorkerRole.REMOTE_TIER)
-        could, self._could_recall = self._could_recall, can_recall
-        if self._could_recall and not could:
-            self._recalls.start()
-        elif not self._could_recall:
-            self._recalls.stop()
-        if self._disk.waiting + self.profile.listing_part <= self.profile.g3_queue_blocks:
-            self._to_disk.step()
-        self._recalls.step()
-
-    def _recall(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
-        """Ask which blocks of G2 the store has, before putting the rest."""
-        self._index.find(scope, names, _RECALL_SECONDS, partial(self._recalled, scope, names))
-
-    def _recalled(
-        self, scope: BlockScope, names: Sequence[BlockName], answers: Sequence[tuple[Availability, Locator | None]]
-    ) -> None:
-        there = [name for name, (status, _) in zip(names, answers, strict=True) if status is Availability.G4]
-        held = self.tables.holds(Tier.G2, [name.key for name in names], scope.group)
-        self._packs.read(there, scope)
-        self._packs.landed(scope, [name for name, here in zip(names, held, strict=True) if here])
-        self._end_section()
-
     def _left(self, tier: Tier, keys: Sequence[ContentKey]) -> None:
         if tier is Tier.G2:
             self._packs.left(keys)
@@ -366,7 +368,8 @@ class NodeCore:
         self._freer.collect()
         if self.tables.grants_open and not self._grants_were_open:
             self._offloader.offer(self.sessions)
-        self._sweep()
+        self._grants_were_open = self.tables.grants_open
+        self._offers.step()
         self.loads.flush()
         self._disk.pump()
         self._offloader.pump()

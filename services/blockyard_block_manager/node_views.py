@@ -68,6 +68,9 @@ class EngineView:
     model: str
     identity: str
     blocks: int
+    executor: str
+    ranks: int
+    complete: bool
     registered_blocks: int
     mapped: bool
 
@@ -138,6 +141,9 @@ def engine_views(core: NodeCore) -> list[EngineView]:
             model=session.model.model,
             identity=session.identity.hex(),
             blocks=session.blocks,
+            executor=session.executor.value,
+            ranks=session.ranks,
+            complete=session.complete,
             registered_blocks=len(session.g1),
             mapped=session.mapping is not None,
         )

@@ -97,7 +97,7 @@ class Onboarder:
         session: EngineSession,
         scope: BlockScope,
         names: Sequence[BlockName],
-        blocks: Sequence[EngineBlockId],
+        pages: Sequence[EngineBlockId],
         guards: Sequence[Guard],
         ttl_ms: int,
         on_finished: LoadCallback,
@@ -110,9 +110,9 @@ class Onboarder:
             RequestError: a target is registered or named in another open load; nothing was started. A store that
                 reads it under its old name would take the bytes of this load for it.
         """
-        if registered := session.g1.registered(blocks):
+        if registered := session.g1.registered(pages):
             raise RequestError("deregister a block before something is loaded into it", block=min(registered))
-        if loading := session.load_targets.intersection(blocks):
+        if loading := session.load_targets.intersection(pages):
             raise RequestError("a block is named in another open load", block=min(loading))
         if self._per_session[session] >= self._profile.loads_per_session:
             raise UnavailableError("too many open loads", limit=self._profile.loads_per_session)
@@ -124,7 +124,7 @@ class Onboarder:
             session=session,
             scope=scope,
             names=tuple(names),
-            blocks=tuple(blocks),
+            pages=tuple(pages),
             guards=tuple(guards),
             plan=OnboardPlan(len(names)),
             opened_at=now,
@@ -135,7 +135,7 @@ class Onboarder:
         )
         self._loads[load.load] = load
         self._per_session[session] += 1
-        session.load_targets.update(load.blocks)
+        session.load_targets.update(load.targets)
         load.due.update(range(len(names)))
         self._advance(load)
         return load.load
@@ -151,6 +151,13 @@ class Onboarder:
             return
         self._give_up(load, load.unsettled(), ItemStatus.SKIPPED)
         self._finish(load)
+
+    def unreachable(self, session: EngineSession) -> None:
+        """A rank of the engine is lost: nothing that is not under way into its memory gets there."""
+        for load in list(self._loads.values()):
+            if load.session is session and load.last_hop is None:
+                self._give_up(load, load.unsettled(), ItemStatus.UNKNOWN)
+                self._finish(load)
 
     def abandon_all(self, session: EngineSession) -> None:
         """The engine is gone."""
@@ -209,8 +216,8 @@ class Onboarder:
 
     def _serving(self, load: Load) -> bool:
         """Whether blocks can reach the engine at all: tables complete, worker there and not hanging, engine mapped."""
-        mapped = load.session.mapping is not None
-        return mapped and self._tables.serving and self._desk.answering(WorkerRole.OFFLOAD_WORKER)
+        reachable = load.session.reachable
+        return reachable and self._tables.serving and self._desk.answering(WorkerRole.OFFLOAD_WORKER)
 
     def _not_in_reach(self, load: Load, indexes: Sequence[int]) -> list[int]:
         """Pin what lies in G2, join what is on its way there; returns the others."""
@@ -336,9 +343,7 @@ class Onboarder:
             names=select(load.names, indexes),
             scope=load.scope,
             source=Places(tuple(block for block, _ in slots), tuple(generation for _, generation in slots)),
-            target=Places(
-                tuple(load.blocks[index] for index in indexes), tuple(load.guards[index] for index in indexes)
-            ),
+            target=load.places(indexes),
             mapping=mapping,
             cause=Cause(load.span.traceparent),
         )
@@ -364,7 +369,7 @@ class Onboarder:
     def _finish(self, load: Load) -> None:
         load.finished = True
         del self._loads[load.load]
-        load.session.load_targets.difference_update(load.blocks)
+        load.session.load_targets.difference_update(load.targets)
         self._per_session[load.session] -= 1
         if not self._per_session[load.session]:
             del self._per_session[load.session]

@@ -15,7 +15,7 @@ Threading: one event loop; one task per link.
 import asyncio
 import gc
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -122,7 +122,7 @@ class WorkerLink:
         reply = await self._open_rpc().call(request, timeout_seconds=timeout_seconds, trace=trace)
         return _expect(reply, channel.Found)
 
-    async def map_engine(self, request: channel.MapEngine, fds: tuple[int, int]) -> None:
+    async def map_engine(self, request: channel.MapEngine, fds: Sequence[int]) -> None:
         """Map an engine's memory at the offload-worker; raises like ``find``."""
         await self._open_rpc().call(request, timeout_seconds=CALL_SECONDS, fds=fds)
 

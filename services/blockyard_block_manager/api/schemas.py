@@ -93,8 +93,13 @@ class Engine(_Body):
     session: str
     model: str
     identity: Digest
-    blocks: int
-    registered_blocks: int
+    blocks: int = Field(description="Engine blocks, the unit of the engine's own paging.")
+    executor: Literal["mapped", "nixl", "engine"] = Field(
+        description="Who copies: the offload-worker, by plain copies or by NIXL, or the ranks of the engine."
+    )
+    ranks: int
+    complete: bool = Field(description="Whether all ranks are attached.")
+    registered_blocks: int = Field(description="Blocks of this node's size that are complete in engine memory.")
     mapped: bool = Field(description="False while the offload-worker does not map its memory.")
 
 

@@ -26,7 +26,7 @@ MAX_ITEMS: Final = 4_096
 _INDEX_BYTES: Final = 4
 _GENERATION_BYTES: Final = 8
 _TENANT_BYTES: Final = len(DEFAULT_TENANT)
-MAX_PAGES: Final = 65_536
+MAX_PAGES: Final = 262_144
 """Most pages of engine memory in one job."""
 _FROM_SLOT: Final = (JobKind.G2_G1, JobKind.G2_G3, JobKind.G3_G2, JobKind.G4_PUT, JobKind.CHECK)
 _INTO_SLOT: Final = (JobKind.G1_G2, JobKind.G2_G3, JobKind.G3_G2, JobKind.G4_GET, JobKind.FREE, JobKind.SEAL)

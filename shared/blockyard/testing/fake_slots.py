@@ -4,6 +4,7 @@ A payload is the digest it belongs to with a word in front, so a wrong byte anyw
 Threading: one thread.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from blockyard.core.pack_plan import PackGeometry
@@ -13,6 +14,7 @@ from blockyard.core.vocabulary import (
     ChainDigest,
     ContentKey,
     Generation,
+    GroupId,
     IdentityDigest,
     PackId,
     TenantDigest,
@@ -27,6 +29,12 @@ def payload_of(digest: bytes) -> bytes:
     return b"bytes of " + digest
 
 
+def parts_of(payload: bytes, pages: int) -> list[bytes]:
+    """The payload of a row as its pages hold it."""
+    size = -(-len(payload) // pages)
+    return [payload[page * size : (page + 1) * size] for page in range(pages)]
+
+
 @dataclass(slots=True)
 class FakeSlot:
     """One slot: its header, its bytes, and the checksum that was made when they were written."""
@@ -38,6 +46,7 @@ class FakeSlot:
     position: int = 0
     identity: bytes = bytes(32)
     tenant: bytes = bytes(16)
+    group: int = 0
     payload: bytes = b""
     checksum: bytes = b""
 
@@ -60,6 +69,7 @@ class FakeSlot:
             payload_bytes=payload_bytes,
             checksum=bytes(16),
             tenant=TenantDigest(self.tenant),
+            group=GroupId(self.group),
         )
 
     def damage(self) -> None:
@@ -103,9 +113,18 @@ class FakeEngineMemory:
 
     def fill(self, block: int, digest: ChainDigest) -> int:
         """Compute a block: the guard rises first; returns the guard."""
-        self.guards[block] += 1
-        self.blocks[block] = payload_of(digest)
-        return self.guards[block]
+        return self.fill_row([block], digest)[0]
+
+    def fill_row(self, pages: Sequence[int], digest: ChainDigest) -> list[int]:
+        """Compute a row of pages: their guards rise first; returns the guards."""
+        for page, part in zip(pages, parts_of(payload_of(digest), len(pages)), strict=True):
+            self.guards[page] += 1
+            self.blocks[page] = part
+        return [self.guards[page] for page in pages]
+
+    def row(self, pages: Sequence[int]) -> bytes:
+        """What some pages hold together."""
+        return b"".join(self.blocks[page] for page in pages)
 
 
 @dataclass(slots=True)

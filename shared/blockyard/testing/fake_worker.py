@@ -17,6 +17,7 @@ from blockyard.core.clock import Clock
 from blockyard.core.errors import RequestError
 from blockyard.core.job_ledger import Admission, AttachKind, JobLedger, JobTicket
 from blockyard.core.jobs import JobId, JobPhase, Refusal, destination_tier
+from blockyard.core.kv_groups import NO_PAGE
 from blockyard.core.vocabulary import (
     DIGEST_BYTES,
     KEY_BYTES,
@@ -29,7 +30,7 @@ from blockyard.core.vocabulary import (
     WorkerRole,
 )
 from blockyard.runtime.job_columns import check_job, ticket_of
-from blockyard.testing.fake_slots import FakeEngineMemory, FakeSlot, FakeStore, FakeTier
+from blockyard.testing.fake_slots import FakeEngineMemory, FakeSlot, FakeStore, FakeTier, parts_of
 from blockyard.tiers.header import HeaderState
 from blockyard.tiers.inventory_pages import InventoryPages
 from blockyard.wire import worker_channel as channel
@@ -216,13 +217,15 @@ class FakeWorker:
         return ItemStatus.OK
 
     def _source(self, job: channel.Job, item: int) -> bytes | ItemStatus:
+        if job.kind is JobKind.G1_G2:
+            engine = self.engines[job.mapping]
+            pages = _row(job, item, job.items.src_index, job.items.src_generation)
+            unchanged = all(engine.guards[page] == guard for page, guard in pages)
+            return engine.row([page for page, _ in pages]) if unchanged else ItemStatus.SOURCE_CHANGED
         index = _u32(job.items.src_index)[item]
         if job.kind is JobKind.G4_GET:
             return self._from_store(job, item, index)
         mark = _u64(job.items.src_generation)[item]
-        if job.kind is JobKind.G1_G2:
-            engine = self.engines[job.mapping]
-            return engine.blocks[index] if engine.guards[index] == mark else ItemStatus.SOURCE_CHANGED
         tier = Tier.G3 if job.kind is JobKind.G3_G2 else Tier.G2
         return _read(self.tiers[tier].slots[index], job, item, mark)
 
@@ -231,11 +234,15 @@ class FakeWorker:
         payload = _read(slot, job, item, _u64(job.items.src_generation)[item])
         if isinstance(payload, ItemStatus):
             return payload
-        engine, block = self.engines[job.mapping], _u32(job.items.dst_index)[item]
-        if engine.guards[block] != _u64(job.items.dst_generation)[item]:
+        engine = self.engines[job.mapping]
+        row = _row(job, item, job.items.dst_index, job.items.dst_generation)
+        pages = [(page, guard, part) for (page, guard), part in zip(row, parts_of(payload, len(row)), strict=True)]
+        wanted = [(page, guard, part) for page, guard, part in pages if page != NO_PAGE]
+        if any(engine.guards[page] != guard for page, guard, _ in wanted):
             return ItemStatus.SKIPPED
-        engine.blocks[block] = payload
-        engine.written.append(block)
+        for page, _, part in wanted:
+            engine.blocks[page] = part
+            engine.written.append(page)
         return ItemStatus.OK
 
     def _to_store(self, job: channel.Job, item: int) -> ItemStatus:
@@ -268,7 +275,7 @@ class FakeWorker:
 def _read(slot: FakeSlot, job: channel.Job, item: int, generation: int) -> bytes | ItemStatus:
     if slot.state is not HeaderState.READY or slot.generation != generation:
         return ItemStatus.STALE
-    if slot.digest != _digest(job, item) or slot.identity != job.identity:
+    if (slot.digest, slot.identity, slot.group) != (_digest(job, item), job.identity, job.group):
         return ItemStatus.IDENTITY_MISMATCH
     return slot.payload if slot.intact else ItemStatus.CORRUPT
 
@@ -279,7 +286,7 @@ def _write(slot: FakeSlot, job: channel.Job, item: int, generation: Generation, 
     slot.digest = _digest(job, item)
     slot.parent = job.items.parents[item * KEY_BYTES : (item + 1) * KEY_BYTES]
     slot.position = _u32(job.items.positions)[item]
-    slot.identity, slot.tenant = job.identity, job.tenant
+    slot.identity, slot.tenant, slot.group = job.identity, job.tenant, job.group
     slot.payload = slot.checksum = payload
 
 
@@ -292,6 +299,13 @@ def _free(slot: FakeSlot, generation: Generation, bad: bool) -> ItemStatus:
         return ItemStatus.SKIPPED
     slot.state = HeaderState.BAD if bad else HeaderState.FREE
     return ItemStatus.OK
+
+
+def _row(job: channel.Job, item: int, indexes: bytes, guards: bytes) -> list[tuple[int, int]]:
+    """Pages of an item in engine memory, each with its guard."""
+    pages = list(zip(_u32(indexes), _u64(guards), strict=True))
+    count = len(pages) // job.items.count
+    return pages[item * count : (item + 1) * count]
 
 
 def _digest(job: channel.Job, item: int) -> bytes:

@@ -1,7 +1,7 @@
 """Clears against everything under way, and leases."""
 
 import pytest
-from tests.unit.block_manager.world import OW, MakeWorld, World
+from tests.unit.block_manager.world import GROUPS, OW, MakeWorld, World
 
 from blockyard.core.block_name import names_of
 from blockyard.core.errors import NotReadyError, UnsupportedOperationError
@@ -202,7 +202,7 @@ def test_a_clear_without_its_worker_is_refused_and_changes_nothing(make_world: M
 # --- leases -------------------------------------------------------------------------------------------------------
 def reserve(world: World, request: str, blocks: int = 8, ttl_ms: int = 5_000) -> int:
     session = world.engines["one"].session
-    return world.core.reserve(session, RequestId(request), world.scope(), names_of(RUN)[:blocks], ttl_ms)
+    return world.core.reserve(session, RequestId(request), names_of(RUN)[:blocks], GROUPS, ttl_ms)
 
 
 def test_leased_blocks_are_not_evicted(make_world: MakeWorld) -> None:

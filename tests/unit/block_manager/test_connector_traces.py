@@ -15,7 +15,7 @@ __all__ = ["setting"]
 
 async def test_requests_have_spans_in_the_trace_of_the_engine(setting: Setting) -> None:
     world, peer = setting.world, await setting.peer()
-    await peer.hello()
+    await peer.join()
     storing, looking, loading = new_trace(), new_trace(), new_trace()
     await peer.ask(fill(setting, RUN), trace=storing)
     world.settle()
@@ -24,7 +24,7 @@ async def test_requests_have_spans_in_the_trace_of_the_engine(setting: Setting) 
     (memory,) = setting.mapper.mapped.values()
     guards = u64(*(memory.guards[block] for block in range(len(RUN))))
     await peer.ask(
-        channel.OpenLoad(request="r", run=run_of(RUN), blocks=u32(*range(len(RUN))), guards=guards, ttl_ms=5_000),
+        channel.OpenLoad(request="r", run=run_of(RUN), pages=u32(*range(len(RUN))), guards=guards, ttl_ms=5_000),
         trace=loading,
     )
     world.settle()
@@ -41,12 +41,12 @@ async def test_requests_have_spans_in_the_trace_of_the_engine(setting: Setting) 
 
 async def test_a_refused_registration_says_so_in_its_span(setting: Setting) -> None:
     peer = await setting.peer()
-    await peer.hello()
+    await peer.join()
     await peer.ask(fill(setting, RUN))
     setting.world.settle()
     await peer.ask(channel.Deregister(blocks=u32(*range(len(RUN)))))
     opened = channel.OpenLoad(
-        request="r", run=run_of(RUN), blocks=u32(*range(len(RUN))), guards=u64(*range(len(RUN))), ttl_ms=5_000
+        request="r", run=run_of(RUN), pages=u32(*range(len(RUN))), guards=u64(*range(len(RUN))), ttl_ms=5_000
     )
     await peer.ask(opened)
     with pytest.raises(RequestError):
@@ -58,12 +58,12 @@ async def test_a_refused_registration_says_so_in_its_span(setting: Setting) -> N
 
 async def test_loads_of_an_engine_that_hangs_up_leave_no_span_open(setting: Setting) -> None:
     peer = await setting.peer()
-    await peer.hello()
+    await peer.join()
     await peer.ask(fill(setting, RUN))
     setting.world.settle()
     await peer.ask(channel.Deregister(blocks=u32(*range(len(RUN)))))
-    blocks, guards = u32(*range(len(RUN))), u64(*range(len(RUN)))
-    await peer.ask(channel.OpenLoad(request="r", run=run_of(RUN), blocks=blocks, guards=guards, ttl_ms=5_000))
+    pages, guards = u32(*range(len(RUN))), u64(*range(len(RUN)))
+    await peer.ask(channel.OpenLoad(request="r", run=run_of(RUN), pages=pages, guards=guards, ttl_ms=5_000))
     assert len(setting.world.tracer.open) == 2
     peer.rpc.close()
     async with asyncio.timeout(WAIT_SECONDS):

@@ -1,7 +1,7 @@
 """Loads: sources, sharing, damage, deadlines, and exact answers."""
 
 import pytest
-from tests.unit.block_manager.world import OW, RT, Engine, MakeWorld, World
+from tests.unit.block_manager.world import GROUPS, OW, RT, Engine, MakeWorld, World
 
 from blockyard.core.block_name import names_of
 from blockyard.core.chain_run import ChainRun
@@ -355,7 +355,7 @@ def test_loaded_blocks_are_evicted_tail_first(make_world: MakeWorld) -> None:
 def test_a_lease_passes_to_its_load(make_world: MakeWorld) -> None:
     world, two = filled(make_world)
 
-    held = world.core.reserve(two.session, RequestId("r"), world.scope(), names_of(RUN), 5_000)
+    held = world.core.reserve(two.session, RequestId("r"), names_of(RUN), GROUPS, 5_000)
     assert held == 4
     assert len(world.core.leases) == 1
     two.load(RUN, request="r")

@@ -7,7 +7,7 @@ has come to rest nobody holds anything and every slot is free or registered.
 import random
 
 import pytest
-from tests.unit.block_manager.world import OW, RT, Engine, MakeWorld, World
+from tests.unit.block_manager.world import GROUPS, OW, RT, Engine, MakeWorld, World
 
 from blockyard.core.block_name import names_of
 from blockyard.core.chain_run import ChainRun
@@ -120,7 +120,7 @@ class Storm:
 
     def reserve(self) -> None:
         request = RequestId(f"r{self.random.randint(0, 3)}")
-        self.world.core.reserve(self.engine().session, request, self.world.scope(), names_of(self.part()), 2_000)
+        self.world.core.reserve(self.engine().session, request, names_of(self.part()), GROUPS, 2_000)
 
     def release(self) -> None:
         self.world.core.release(self.engine().session, RequestId(f"r{self.random.randint(0, 3)}"))

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.unit.block_manager.world import OW, RT, MakeWorld, World
+from tests.unit.block_manager.world import GROUPS, OW, RT, MakeWorld, World
 
 from blockyard.core.block_name import names_of
 from blockyard.core.vocabulary import Availability, ItemStatus, JobKind, RequestId, Tier
@@ -241,7 +241,7 @@ def test_a_slot_that_somebody_reads_and_a_hanging_read_may_write_is_waited_for(m
     hanging.offload_only()
     session = world.connect("one").session
     named = [name for name in names_of(OLD) if bytes(name.key) in hanging.evicted]
-    assert world.core.reserve(session, RequestId("r"), world.scope(), named, 60_000)
+    assert world.core.reserve(session, RequestId("r"), named, GROUPS, 60_000)
     health = Health()
     readiness = Readiness(health, world.metrics, world.core)
     world.attach(RT)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from tests.unit.block_manager.world import BLOCK_BYTES, MODEL, OW, MakeWorld
+from tests.unit.block_manager.world import BLOCK_TOKENS, HELLO, MODEL, OW, MakeWorld
 
 from blockyard.core.errors import (
     IdentityMismatchError,
@@ -16,30 +16,41 @@ from blockyard.core.errors import (
 )
 from blockyard.core.vocabulary import EngineBlockId, Tier
 from blockyard.testing.blocks import chain
-from blockyard.wire.connector_channel import Hello
+from blockyard.wire.connector_channel import Group
 
-HELLO = Hello(version=1, engine="e", identity=MODEL, blocks=8, block_bytes=BLOCK_BYTES, stride_bytes=BLOCK_BYTES)
+FULL = Group(engine_block_tokens=BLOCK_TOKENS)
+WINDOW = Group(group=1, kind="sliding_window", engine_block_tokens=BLOCK_TOKENS, window_tokens=64)
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "field"),
     [
-        ({"version": 2}, UnsupportedVersionError, "theirs=2"),
+        ({"version": 99}, UnsupportedVersionError, "theirs=99"),
         ({"identity": replace(MODEL, block_tokens=32)}, IdentityMismatchError, "block_tokens"),
         ({"identity": replace(MODEL, block_bytes=8_192)}, IdentityMismatchError, "block_bytes"),
-        ({"identity": replace(MODEL, hash_version="other")}, IdentityMismatchError, "hash_version"),
-        ({"identity": replace(MODEL, group_spec="full+window")}, UnsupportedOperationError, "group_spec"),
+        ({"identity": replace(MODEL, hash_version="")}, RequestError, "hash_version"),
+        ({"identity": replace(MODEL, hash_version="x" * 200)}, RequestError, "hash_version"),
+        ({"identity": replace(MODEL, hash_version="line\nbreak")}, RequestError, "hash_version"),
+        ({"identity": replace(MODEL, group_spec="full,full")}, IdentityMismatchError, "group_spec"),
+        ({"groups": (FULL, WINDOW)}, IdentityMismatchError, "group_spec"),
         ({"identity": replace(MODEL, engine_block_tokens=5)}, IdentityMismatchError, "engine_block_tokens"),
-        ({"block_bytes": 8_192}, LayoutMismatchError, "block_bytes"),
-        ({"stride_bytes": 100}, LayoutMismatchError, "stride_bytes"),
-        ({"executor": "engine"}, UnsupportedOperationError, "executor"),
+        ({"groups": ()}, RequestError, "groups"),
+        ({"groups": (msgspec.structs.replace(FULL, group=1),)}, RequestError, "groups"),
+        ({"groups": (FULL, FULL)}, RequestError, "groups"),
+        ({"groups": (msgspec.structs.replace(FULL, kind="mamba"),)}, UnsupportedOperationError, "kind"),
+        ({"groups": (msgspec.structs.replace(FULL, window_tokens=64),)}, RequestError, "window_tokens"),
+        ({"groups": (msgspec.structs.replace(WINDOW, group=0, window_tokens=0),)}, RequestError, "window_tokens"),
+        ({"groups": (msgspec.structs.replace(FULL, engine_block_tokens=5),)}, LayoutMismatchError, "engine_block"),
+        ({"groups": (msgspec.structs.replace(FULL, engine_block_tokens=0),)}, LayoutMismatchError, "engine_block"),
+        ({"executor": "magic"}, UnsupportedOperationError, "executor"),
         ({"engine": ""}, RequestError, "engine"),
         ({"engine": "x" * 200}, RequestError, "engine"),
         ({"blocks": 0}, RequestError, "blocks"),
+        ({"blocks": 1 << 32}, RequestError, "blocks"),
+        ({"ranks": 0}, RequestError, "ranks"),
+        ({"ranks": 65}, RequestError, "ranks"),
         ({"dp_rank": -1}, RequestError, "dp_rank"),
         ({"dp_rank": 1 << 20}, RequestError, "dp_rank"),
-        ({"blocks": 1 << 62}, LayoutMismatchError, "blocks"),
-        ({"stride_bytes": 1 << 62}, LayoutMismatchError, "limit_bytes"),
     ],
 )
 def test_an_engine_that_does_not_fit_is_refused_with_the_field(

@@ -16,20 +16,10 @@ from blockyard.testing.recording_tracer import RecordedSpan
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent, is_sampled, new_trace, trace_id_of
 from blockyard_block_manager import pack_writer
 from blockyard_block_manager.causes import NO_CAUSE, Cause, cause_of
-from blockyard_block_manager.g1_set import G1Block
 
 
 def compute(engine: Engine, run: ChainRun, trace: TraceParent, first_block: int = 0) -> None:
-    entries = [
-        G1Block(
-            EngineBlockId(first_block + index),
-            Guard(engine.memory.fill(first_block + index, run.digest(index))),
-            name,
-            engine.world.scope(),
-        )
-        for index, name in enumerate(names_of(run))
-    ]
-    engine.world.core.register(engine.session, entries, trace)
+    engine.world.core.register(engine.session, engine.fill(run, first_block), trace)
 
 
 def load(engine: Engine, run: ChainRun, trace: TraceParent, first_block: int = 20, ttl_ms: int = 10_000) -> LoadId:

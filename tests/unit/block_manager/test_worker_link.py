@@ -23,9 +23,12 @@ from blockyard.wire.worker_channel import (
     Attach,
     Find,
     Found,
+    GroupLayout,
     InventoryPage,
     Job,
     MapEngine,
+    RankInfo,
+    RegionInfo,
     SlabInfo,
     UnmapEngine,
 )
@@ -72,9 +75,9 @@ class Executor:
             await self.slow_pages.acquire()
         return InventoryPage(worker_epoch=1, tier=tier, records=b"", cursor=cursor + 8, end=cursor >= 8)
 
-    async def map_engine(self, request: MapEngine, kv_fd: int, guard_fd: int) -> None:
-        os.close(kv_fd)
-        os.close(guard_fd)
+    async def map_engine(self, request: MapEngine, fds: Sequence[int]) -> None:
+        for fd in fds:
+            os.close(fd)
 
     async def unmap_engine(self, request: UnmapEngine) -> None:
         return
@@ -136,9 +139,14 @@ class Setting:
     async def mapped_engine(self, executor: Executor) -> Engine:
         """An engine whose memory the worker has mapped."""
         engine = self.world.connect("one")
-        message = MapEngine(mapping=engine.session.mapping_number, blocks=64, block_bytes=4_096, stride_bytes=4_096)
+        number = engine.session.mapping_number
+        assert number is not None
+        layout = GroupLayout(group=0, pages_per_row=1)
+        region = RegionInfo(offset_bytes=0, stride_bytes=4_096, page_bytes=4_096)
+        rank = RankInfo(memory_bytes=64 * 4_096, regions=((region,),))
+        message = MapEngine(mapping=number, blocks=64, groups=(layout,), ranks=(rank,))
         await self.link.map_engine(message, (executor.arena_fd, executor.arena_fd))
-        self.world.core.mapped(engine.session)
+        self.world.core.mapped(engine.session, number)
         return engine
 
     async def until(self, phase: WorkerPhase) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 from tests.unit.block_manager.fake_index import FakeIndex
 
 from blockyard.core.block_name import names_of
@@ -24,6 +25,7 @@ from blockyard.core.vocabulary import (
     EngineId,
     Epoch,
     EventSeq,
+    GroupId,
     Guard,
     JobSeq,
     LoadId,
@@ -40,11 +42,12 @@ from blockyard.testing.fake_worker import FakeWorker
 from blockyard.testing.recording_tracer import RecordingTracer
 from blockyard.tiers.header import HeaderState
 from blockyard.wire import worker_channel as channel
-from blockyard.wire.connector_channel import Hello
+from blockyard.wire.codec import PROTOCOL_VERSION
+from blockyard.wire.connector_channel import Group, Hello
 from blockyard.wire.event_codec import decode_event, encode_event
 from blockyard_block_manager.clearing import ClearCounts
 from blockyard_block_manager.engine_sessions import EngineSession
-from blockyard_block_manager.g1_set import G1Block
+from blockyard_block_manager.g1_set import G1Row
 from blockyard_block_manager.manager_metrics import ManagerMetrics
 from blockyard_block_manager.manager_spans import ManagerSpans
 from blockyard_block_manager.node_core import NodeCore
@@ -52,7 +55,15 @@ from blockyard_block_manager.node_profile import NodeProfile
 
 BLOCK_BYTES = 4_096
 BLOCK_TOKENS = 16
+GROUPS = (GroupId(0),)
 MODEL = ModelIdentity(model="test", block_bytes=BLOCK_BYTES, block_tokens=BLOCK_TOKENS)
+HELLO = Hello(
+    version=PROTOCOL_VERSION,
+    engine="e",
+    identity=MODEL,
+    blocks=64,
+    groups=(Group(engine_block_tokens=BLOCK_TOKENS),),
+)
 OW, RT = WorkerRole.OFFLOAD_WORKER, WorkerRole.REMOTE_TIER
 NODE = EventOwner(OwnerKind.NODE, "node")
 
@@ -68,14 +79,20 @@ class Engine:
 
     def compute(self, run: ChainRun, first_block: int = 0) -> list[EngineBlockId]:
         """Fill memory blocks and register them."""
-        blocks = [EngineBlockId(first_block + index) for index in range(len(run))]
-        scope = self.world.scope()
-        entries = [
-            G1Block(block, Guard(self.memory.fill(block, run.digest(index))), name, scope)
-            for index, (block, name) in enumerate(zip(blocks, names_of(run), strict=True))
-        ]
-        self.world.core.register(self.session, entries)
-        return blocks
+        rows = self.fill(run, first_block)
+        self.world.core.register(self.session, rows)
+        return [page for row in rows for page in row.pages]
+
+    def fill(self, run: ChainRun, first_block: int = 0, group: int = 0) -> list[G1Row]:
+        """Fill memory blocks, as many per row as the group has pages."""
+        scope, pages = self.world.scope(group), self.session.pages_per_row[group]
+        rows: list[G1Row] = []
+        for index, name in enumerate(names_of(run)):
+            first = first_block + index * pages
+            own = tuple(EngineBlockId(page) for page in range(first, first + pages))
+            guards = self.memory.fill_row(own, name.digest)
+            rows.append(G1Row(own, tuple(map(Guard, guards)), name, scope))
+        return rows
 
     def load(self, run: ChainRun, first_block: int = 0, ttl_ms: int = 10_000, request: str = "r") -> LoadId:
         """Give memory blocks up and open a load into them; its outcome lands in ``world.outcomes``."""
@@ -126,8 +143,8 @@ class World:
     def roles(self) -> tuple[WorkerRole, ...]:
         return (OW, RT) if self._g4 else (OW,)
 
-    def scope(self) -> BlockScope:
-        return BlockScope(MODEL.digest(), block_tokens=BLOCK_TOKENS)
+    def scope(self, group: int = 0) -> BlockScope:
+        return BlockScope(MODEL.digest(), group=GroupId(group), block_tokens=BLOCK_TOKENS)
 
     # --- lives --------------------------------------------------------------------------------------------------------
     def start_worker(self, role: WorkerRole) -> FakeWorker:
@@ -190,15 +207,14 @@ class World:
         self.lose(role)
         self.start_worker(role)
 
-    def connect(self, name: str, blocks: int = 64) -> Engine:
-        """An engine says hello; a known one keeps its memory."""
-        hello = Hello(
-            version=1, engine=name, identity=MODEL, blocks=blocks, block_bytes=BLOCK_BYTES, stride_bytes=BLOCK_BYTES
-        )
+    def connect(self, name: str, blocks: int = 64, **changes: object) -> Engine:
+        """An engine says hello and all its ranks attach; a known one keeps its memory."""
+        hello = msgspec.structs.replace(HELLO, engine=name, blocks=blocks, **changes)
         earlier = self.core.sessions.of(EngineId(name), 0)
         if earlier is not None:
             self.core.close_session(earlier)
         session = self.core.open_session(hello)
+        self.core.ranks_attached(session, session.ranks)
         memory = self.memories.setdefault(hash(name), FakeEngineMemory.of(blocks))
         self.engines[name] = Engine(self, name, memory, session)
         self.map_engines()
@@ -209,9 +225,9 @@ class World:
         if OW not in self.connected:
             return
         for engine in self.engines.values():
-            if not engine.session.closed:
-                self.workers[OW].engines[engine.session.mapping_number] = engine.memory
-                self.core.mapped(engine.session)
+            if (number := engine.session.mapping_number) is not None:
+                self.workers[OW].engines[number] = engine.memory
+                self.core.mapped(engine.session, number)
 
     def ready(self) -> "World":
         """Attach everything and compare the inventory."""
