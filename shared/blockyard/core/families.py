@@ -44,7 +44,12 @@ def take_in_order(policy: EvictionPolicy, state: Sequence[int], count: int) -> l
 
 
 def take_families(
-    policy: EvictionPolicy, state: Sequence[int], index: KeyIndex, keys: Sequence[ContentKey], count: int
+    policy: EvictionPolicy,
+    state: Sequence[int],
+    index: KeyIndex,
+    keys: Sequence[ContentKey],
+    groups: Sequence[int],
+    count: int,
 ) -> Victims:
     """Take INACTIVE rows and their INACTIVE relatives: ``count``, and more only where a family would be torn.
 
@@ -63,7 +68,7 @@ def take_families(
             policy.put_back(victims)
             raise
         known = dict.fromkeys(taken)
-        known.update((relative, None) for row in taken for relative in relatives(index, keys[row], row))
+        known.update((relative, None) for row in taken for relative in relatives(index, keys[row], groups[row]))
         others = list(known)[len(taken) :]
         idle = [row for row in others if state[row] == INACTIVE]
         left.update(row for row in others if state[row] == HELD)
@@ -73,8 +78,6 @@ def take_families(
     return Victims(victims, len(left))
 
 
-def relatives(index: KeyIndex, key: ContentKey, row: BlockId) -> list[BlockId]:
-    """Findable rows with this key, apart from one."""
-    if len(index) < 2:
-        return []
-    return [other for group in index.values() if (other := group.get(key)) is not None and other != row]
+def relatives(index: KeyIndex, key: ContentKey, group: int) -> list[BlockId]:
+    """Findable rows with this key in other groups."""
+    return [rows[key] for other, rows in index.items() if other != group and key in rows]

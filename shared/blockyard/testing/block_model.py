@@ -62,12 +62,12 @@ class BlockModel:
         return sum(row.state is state for row in self.rows.values())
 
     def family(self, number: int) -> list[int]:
-        """All rows that are found by the key of this registered row, in whatever group; this one too."""
+        """This registered row, and those that are found by its key in other groups."""
         name = self.rows[number].name
         assert name is not None
         groups = {row.name[0] for row in self.rows.values() if row.name is not None}
-        found = [self.find((group, name[1])) for group in sorted(groups)]
-        return [row for row in found if row is not None]
+        found = [self.find((group, name[1])) for group in sorted(groups - {name[0]})]
+        return [number, *(row for row in found if row is not None)]
 
     # --- changes ---
     def allocate(self, count: int, evict: bool) -> tuple[list[int], list[int]] | None:
