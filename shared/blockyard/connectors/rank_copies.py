@@ -83,6 +83,8 @@ class _Shard(Generic[PagesT]):
     """Where this rank's part of a row of one group lies in a payload."""
 
     pages_per_row: int
+    blocks: int
+    """Engine blocks that every region has a page of."""
     regions: tuple[tuple[PagesT, int, int], ...]
     """Pages, and the first and last byte of theirs in the part of one engine block."""
     start: int
@@ -90,6 +92,10 @@ class _Shard(Generic[PagesT]):
     row_bytes: int
     writes: bool
     is_last: bool
+
+    def fits(self, pages: tuple[EngineBlockId, ...]) -> bool:
+        """Whether these are the pages of a row."""
+        return len(pages) == self.pages_per_row and all(0 <= page < self.blocks or page == NO_PAGE for page in pages)
 
 
 @dataclass(slots=True)
@@ -151,7 +157,7 @@ class RankCopies(Generic[PagesT]):
         readers: list[EngineBlockId] = []
         for index, row in enumerate(rows):
             shard = self._shards.get(row.group)
-            if shard is None or len(row.pages) != shard.pages_per_row or NO_PAGE in row.pages:
+            if shard is None or not shard.fits(row.pages) or NO_PAGE in row.pages:
                 continue
             if not shard.writes:
                 statuses[index] = ItemStatus.OK  # another rank holds the same bytes and writes them
@@ -176,7 +182,7 @@ class RankCopies(Generic[PagesT]):
         copies: list[PageCopy[PagesT]] = []
         for index, row in enumerate(rows):
             shard = self._shards.get(row.group)
-            if shard is None or len(row.pages) != shard.pages_per_row:
+            if shard is None or not shard.fits(row.pages):
                 continue
             if not self._arena.is_current(row.slot, row.generation):
                 statuses[index] = ItemStatus.STALE
@@ -194,7 +200,8 @@ class RankCopies(Generic[PagesT]):
     def before_rewrite(self, blocks: Iterable[EngineBlockId]) -> None:
         """To be called for every engine block allocated anew, by whomever, before the kernels of the step.
 
-        Compute submitted from now on waits, on the device, for the stores that still read these blocks.
+        Compute submitted from now on waits, on the device, for the stores that still read these blocks. Stores that were
+        put off are submitted before this call: it knows of no others.
         """
         readers = self._readers
         stores = {copy for block in blocks if block in readers for copy in readers[block]}
@@ -267,9 +274,10 @@ def _shard(device: Device[PagesT], layout: RankLayout[PagesT], index: int, arena
         raise LayoutMismatchError("a rank has pages for every group", groups=len(layout.groups), rank=layout.rank)
     group, pages = layout.groups[index], layout.pages[index]
     regions: list[tuple[PagesT, int, int]] = []
-    block_bytes = 0
+    blocks, block_bytes = int(NO_PAGE), 0
     for region in pages:
-        size = device.page_bytes(region)
+        count, size = device.page_shape(region)
+        blocks = min(blocks, count)
         regions.append((region, block_bytes, block_bytes + size))
         block_bytes += size
     pages_per_row, shards = group.pages_per_row(layout.block_tokens), group.shards(layout.ranks)
@@ -281,6 +289,7 @@ def _shard(device: Device[PagesT], layout: RankLayout[PagesT], index: int, arena
     place = 0 if group.replicated else layout.rank
     return _Shard(
         pages_per_row=pages_per_row,
+        blocks=blocks,
         regions=tuple(regions),
         start=place * shard_bytes,
         stop=(place + 1) * shard_bytes,

@@ -147,9 +147,9 @@ class SimDevice:
         """An event that was never recorded."""
         return SimEvent()
 
-    def page_bytes(self, pages: HostPages) -> int:
-        """Bytes of one page."""
-        return int(pages.shape[1])
+    def page_shape(self, pages: HostPages) -> tuple[int, int]:
+        """Number of pages, and bytes of one."""
+        return int(pages.shape[0]), int(pages.shape[1])
 
     def copy_to_host(self, stream: Stream, copies: Sequence[PageCopy[HostPages]], order: SourceOrder) -> None:
         """Copy out of pages."""

@@ -1,5 +1,6 @@
 """Copies of a rank between its pages and slots of the arena: layout, grants, ends and what becomes of bad rows."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
@@ -16,7 +17,7 @@ from blockyard.testing.sim_device import SimDevice
 from blockyard.tiers.arena import Arena
 from blockyard.tiers.device.events import EventPool
 from blockyard.tiers.device.fences import Fences
-from blockyard.tiers.device.host import HostDevice, HostPages, host_pages
+from blockyard.tiers.device.host import HostDevice, HostPages, ThreadStream, host_pages
 from blockyard.tiers.header import HeaderVerdict
 
 BLOCKS, PAGE, PER_ROW, RANKS, SLOT_BYTES = 8, 48, 2, 2, 520
@@ -132,9 +133,11 @@ def test_a_load_leaves_pages_alone_that_the_engine_has_no_use_for(arena: Arena, 
 def test_rows_that_cannot_be_stored_are_left_out_and_the_others_are_stored(arena: Arena, ranks: list[Rank]) -> None:
     arena.begin_write(0, Generation(7))
     unknown = replace(row(1, 1, 2), group=GroupId(9))
-    ended = ranks[0].store(row(0, 1, 2, generation=6), row(1, NO_PAGE, 2), row(1, 1), unknown, row(2, 1, 2))
+    ended = ranks[0].store(
+        row(0, 1, 2, generation=6), row(1, NO_PAGE, 2), row(1, 1), row(1, 1, BLOCKS), unknown, row(2, 1, 2)
+    )
     skipped = ItemStatus.SKIPPED
-    assert ended.statuses == (ItemStatus.STALE, skipped, skipped, skipped, ItemStatus.OK)
+    assert ended.statuses == (ItemStatus.STALE, *[skipped] * 4, ItemStatus.OK)
     assert arena.read(1).verdict is HeaderVerdict.EMPTY
     assert not arena.payload(0).any()
 
@@ -196,6 +199,42 @@ def test_close_waits_for_copies_and_names_their_ends(arena: Arena, ranks: list[R
         assert [ended.copy for ended in copies.close()] == [copy]
         assert arena.payload(0)[:PAGE].tobytes() == ranks[0].pages[0][0][5].tobytes()
     assert events.free == events.made
+
+
+def test_on_the_host_a_rewrite_blocks_its_caller_until_the_store_has_read_the_page(
+    arena: Arena, ranks: list[Rank], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+    with HostDevice() as device:
+        streams = [ThreadStream("stores"), ThreadStream("loads")]
+        monkeypatch.setattr(device, "new_stream", iter(streams).__next__)
+        copies = RankCopies(device, Fences(), EventPool(device.new_event, Fences()), ranks[0].layout, arena)
+        streams[0].submit(lambda: _pass(gate))
+        step = copies.step_ended()
+        copies.submit_store(step, [row(0, 5, 3)])
+        step.release()
+        assert copies.poll() == ()
+        copies.before_rewrite([EngineBlockId(1), EngineBlockId(2)])  # nobody reads these: returns at once
+        page, seen = ranks[0].pages[0][0][3], list[bytes]()
+        expected = page.tobytes()
+
+        def rewrite() -> None:
+            copies.before_rewrite([EngineBlockId(3)])
+            page[:] = 0
+            seen.append(arena.payload(0)[2 * PAGE : 3 * PAGE].tobytes())
+
+        compute = threading.Thread(target=rewrite)
+        compute.start()
+        gate.set()
+        compute.join(10)
+        assert seen == [expected]
+        assert len(copies.poll()) == 1
+        for stream in streams:
+            stream.close()
+
+
+def _pass(gate: threading.Event) -> None:
+    assert gate.wait(10)
 
 
 def test_rows_that_do_not_fit_a_slot_are_refused_by_name(ranks: list[Rank]) -> None:

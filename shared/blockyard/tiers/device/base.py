@@ -76,8 +76,8 @@ class Device(Protocol[PagesT]):
         """An event that was never recorded; take events from a pool instead."""
         ...
 
-    def page_bytes(self, pages: PagesT) -> int:
-        """Bytes of one page of this region."""
+    def page_shape(self, pages: PagesT) -> tuple[int, int]:
+        """Number of pages of this region, and bytes of one."""
         ...
 
     def copy_to_host(self, stream: Stream, copies: Sequence[PageCopy[PagesT]], order: SourceOrder) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, final
 import torch
 
 from blockyard.core.errors import ConfigurationError, UnsupportedOperationError
+from blockyard.core.kv_groups import Region
 from blockyard.tiers.checksum import ByteArray
 from blockyard.tiers.device.base import Event, PageCopy, SourceOrder, Stream
 
@@ -21,6 +22,12 @@ CudaPages: TypeAlias = Any
 """A ``torch.Tensor``; torch has no types where it is not installed."""
 _PIECE_BYTES: Final = 256 << 20
 """Registering locks pages: pieces keep other threads of the driver from waiting for the whole arena."""
+
+
+def cuda_pages(memory: Any, region: Region, blocks: int) -> CudaPages:
+    """The pages of a region in a rank's KV memory, a flat ``uint8`` tensor."""
+    start = memory.storage_offset() + region.offset_bytes
+    return torch.as_strided(memory, (blocks, region.page_bytes), (region.stride_bytes, 1), start)
 
 
 @final
@@ -79,9 +86,9 @@ class CudaDevice:
         """An event that was never recorded."""
         return CudaEvent()
 
-    def page_bytes(self, pages: CudaPages) -> int:
-        """Bytes of one page."""
-        return int(pages.shape[1])
+    def page_shape(self, pages: CudaPages) -> tuple[int, int]:
+        """Number of pages, and bytes of one."""
+        return int(pages.shape[0]), int(pages.shape[1])
 
     def copy_to_host(self, stream: Stream, copies: Sequence[PageCopy[CudaPages]], order: SourceOrder) -> None:
         """Copy out of pages."""

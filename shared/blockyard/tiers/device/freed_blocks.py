@@ -9,6 +9,7 @@ Threading: the scheduler's thread.
 from collections.abc import Iterable
 from typing import final
 
+from blockyard.core.errors import BlockStateError
 from blockyard.core.vocabulary import EngineBlockId
 from blockyard.tiers.device.fences import Fences
 
@@ -34,8 +35,14 @@ class FreedBlocks:
         return self._scheduled
 
     def step_processed(self) -> None:
-        """The output of the oldest step in flight was processed: no rank works on it any more."""
-        self._processed = min(self._processed + 1, self._scheduled)
+        """The output of the oldest step in flight was processed: no rank works on it any more.
+
+        Raises:
+            BlockStateError: no step is in flight.
+        """
+        if self._processed == self._scheduled:
+            raise BlockStateError("no step is in flight", processed=self._processed)
+        self._processed += 1
         self._freed = {block: step for block, step in self._freed.items() if step > self._processed}
 
     def freed(self, blocks: Iterable[EngineBlockId]) -> None:

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from blockyard.core.errors import HandleConsumedError
+from blockyard.core.errors import BlockStateError, HandleConsumedError
 from blockyard.core.vocabulary import EngineBlockId
 from blockyard.testing.sim_device import SimDevice
 from blockyard.tiers.device.events import EventPool
@@ -53,6 +53,8 @@ def test_blocks_freed_in_flight_rest_until_that_step_was_processed() -> None:
     freed.step_processed()
     assert freed.may_touch([A, B])
     assert freed.resting == 0
+    with pytest.raises(BlockStateError, match="no step"):
+        freed.step_processed()
 
 
 def test_a_block_that_is_freed_again_rests_for_the_later_step() -> None:
