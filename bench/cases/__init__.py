@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from bench.cases import channel, g3, g4, hashing, kernel
+from bench.cases import channel, g3, g4, hashing, kernel, vllm_overhead, vllm_ttft
 from bench.measure import Measure
 
 CASES: Final[dict[str, Callable[[str], Iterator[Measure]]]] = {
@@ -12,4 +12,6 @@ CASES: Final[dict[str, Callable[[str], Iterator[Measure]]]] = {
     "g4": g4.run,
     "hashing": hashing.run,
     "kernel": kernel.run,
+    "vllm_overhead": vllm_overhead.run,
+    "vllm_ttft": vllm_ttft.run,
 }
