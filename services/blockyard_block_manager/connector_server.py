@@ -143,16 +143,16 @@ class ConnectorServer:
         names, groups = requests.names_in(request.run), requests.groups_in(session, request.groups)
         block_tokens = self._core.profile.block_tokens
         scopes = [requests.scope_of(session, request.tenant, block_tokens, group) for group in groups]
+        missing = channel.LookupReply(availability=bytes([Availability.MISS]) * len(names) * len(groups), loading=False)
         if not self._core.loading.enabled:
-            # Not counted as a lookup: nothing was asked.
-            missing = bytes([Availability.MISS]) * (len(names) * len(groups))
-            return channel.LookupReply(availability=missing, loading=False)
+            return missing  # not counted as a lookup: nothing was asked
         wait_ms = min(max(request.remote_wait_ms, 0), _MAX_REMOTE_WAIT_MS)
         trace = current_trace()
         answers = await asyncio.gather(
             *(look_up(self._core, self._index, scope, names, wait_ms / 1_000, trace) for scope in scopes)
         )
-        return channel.LookupReply(availability=b"".join(map(bytes, answers)))
+        found = channel.LookupReply(availability=b"".join(map(bytes, answers)))
+        return found if self._core.loading.enabled else missing
 
     def _reserve(self, session: EngineSession, request: channel.Reserve) -> channel.Reply:
         names, groups = requests.names_in(request.run), requests.groups_in(session, request.groups)

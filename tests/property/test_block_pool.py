@@ -75,8 +75,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     def idle_keys(self) -> list[ContentKey]:
         """Key of every inactive block of the pool."""
-        rows = [BlockId(row) for row in range(self.pool.capacity)]
-        return [facts.key for facts in self.pool.facts([r for r in rows if self.pool.state(r) is RowState.INACTIVE])]
+        return [facts.key for facts in self.pool.registered() if not facts.refs]
 
     def families_went_whole(self, before: list[ContentKey]) -> None:
         """No inactive block is left of which a relative was evicted."""
@@ -97,8 +96,8 @@ class PoolMachine(RuleBasedStateMachine):
             return
         rows, relatives = expected
         allocation = self.pool.allocate(count, evict=evict)
-        evicted = [facts.block for facts in allocation.evicted]
-        assert evicted == [row for row in rows if row in registered] + relatives
+        evicted = [row for row in rows if row in registered] + relatives
+        assert [facts.block for facts in allocation.evicted] == evicted
         self.tried["eviction"] += len(evicted)
         self.tried["relative freed"] += len(relatives)
         self.keep(allocation.blocks, rows)
@@ -164,7 +163,8 @@ class PoolMachine(RuleBasedStateMachine):
         expected = self.model.allocate(len(names), evict=True)
         if expected is None:
             return
-        rows, _ = expected
+        rows, relatives = expected
+        self.tried["relative freed"] += len(relatives)
         allocation = self.pool.allocate(len(names))
         self.tried["eviction"] += len(allocation.evicted)
         self.every_change_is_legal()

@@ -388,4 +388,5 @@ async def test_documentation_needs_nothing_from_elsewhere(api: Api) -> None:
     assert "https://" not in page.text
     schema = (await api.http.get("/openapi.json")).json()
     assert list(schema["paths"]["/v1/lookup"]["post"]["responses"]["4XX"]["content"]) == ["application/problem+json"]
-    assert set(schema["paths"]) == {"/v1/tiers", "/v1/engines", "/v1/nodes", "/v1/lookup", "/v1/tiers/{tier}:clear"}
+    reading = {"/v1/tiers", "/v1/engines", "/v1/nodes", "/v1/lookup", "/v1/requests/{request}"}
+    assert set(schema["paths"]) == reading | {"/v1/tiers/{tier}:clear", "/v1/loading"}
