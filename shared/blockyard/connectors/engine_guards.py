@@ -64,6 +64,10 @@ class EngineGuards:
         """Guards of these pages now, in order."""
         return tuple(self.guard(page) for page in pages)
 
+    def values(self, blocks: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        """Guards of many blocks now, in order; none of them ``NO_PAGE``."""
+        return self._words[blocks]
+
     def close(self) -> None:
         """Unmap and close; the pages live on while the node maps them."""
         self._words = np.empty(0, np.uint64)

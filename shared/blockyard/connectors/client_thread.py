@@ -1,0 +1,133 @@
+"""An event loop in a thread of its own, for engines whose threads must never wait: calls go in, nothing comes back.
+
+A caller posts what is to be done with the open connection; what becomes of it is told by whatever the call itself
+writes to, such as a deque that the caller drains. Calls begin in the order in which they were posted, and run side by
+side from their first pause on.
+Invariants: posting never blocks and never raises; start and stop are bounded in time; a call that fails is counted and
+logged, of each kind of failure once.
+Threading: any thread posts; the connection lives in the loop's thread.
+"""
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Final, Generic, TypeVar, final
+
+from blockyard.core.errors import StartupError, UnavailableError
+
+T = TypeVar("T")
+Call = Callable[[T], Awaitable[None]]
+_STOP_SECONDS: Final = 5.0
+_log: Final = logging.getLogger(__name__)
+
+
+@final
+class ClientThread(Generic[T]):
+    """Keeps one connection open in a thread of its own."""
+
+    def __init__(self, connect: Callable[[], AbstractAsyncContextManager[T]], name: str) -> None:
+        """Prepare; ``connect`` makes the connection within the loop, and must not wait for the other side."""
+        self._connect = connect
+        self._name = name
+        self._posted: deque[Call[T]] = deque()
+        self._woken = False
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._arrived: asyncio.Event | None = None
+        self._ending = False
+        self._started = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._known_failures: set[str] = set()
+        self.failures = 0
+        """Calls that failed for another reason than that the node cannot be asked."""
+
+    def start(self, timeout_seconds: float = _STOP_SECONDS) -> None:
+        """Begin; returns when the loop runs.
+
+        Raises:
+            StartupError: it does not within this time.
+        """
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._thread.start()
+        if not self._started.wait(timeout_seconds):
+            raise StartupError("the thread that talks to the node did not start", seconds=timeout_seconds)
+
+    @property
+    def alive(self) -> bool:
+        """Whether posted calls are carried out."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def post(self, call: Call[T]) -> None:
+        """Have this called with the connection; after the end, or without a beginning, it is forgotten."""
+        self._posted.append(call)
+        with self._lock:
+            loop, arrived = self._loop, self._arrived
+            if self._woken or loop is None or arrived is None:
+                return
+            self._woken = True
+            loop.call_soon_threadsafe(arrived.set)
+
+    def stop(self, timeout_seconds: float = _STOP_SECONDS) -> bool:
+        """Close the connection and end the thread; False where that takes longer, and goes on behind our back."""
+        with self._lock:
+            self._ending = True
+            if self._loop is not None and self._arrived is not None:
+                self._loop.call_soon_threadsafe(self._arrived.set)
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    # --- in the thread ------------------------------------------------------------------------------------------------
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        # Outermost frame of the thread: an engine must go on without us, whatever this was.
+        except Exception:  # noqa: BLE001
+            self.failures += 1
+            _log.exception("the connection to the node ended; the engine goes on without it")
+        finally:
+            with self._lock:
+                self._loop = None
+            self._started.set()
+
+    async def _serve(self) -> None:
+        self._arrived = asyncio.Event()
+        with self._lock:
+            self._loop = asyncio.get_running_loop()
+        calls: set[asyncio.Task[None]] = set()
+        async with self._connect() as connection:
+            self._started.set()
+            self._begin_posted(connection, calls)
+            while not self._ending:
+                await self._arrived.wait()
+                self._arrived.clear()
+                self._begin_posted(connection, calls)
+            with self._lock:
+                self._loop = None
+            for task in calls:
+                task.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+
+    def _begin_posted(self, connection: T, calls: set[asyncio.Task[None]]) -> None:
+        with self._lock:
+            self._woken = False
+        while self._posted:
+            task = asyncio.create_task(self._carry_out(self._posted.popleft(), connection))
+            calls.add(task)
+            task.add_done_callback(calls.discard)
+
+    async def _carry_out(self, call: Call[T], connection: T) -> None:
+        try:
+            await call(connection)
+        except UnavailableError:
+            pass  # the node is away: an everyday state, which the connection itself reports
+        # Supervisor of one call: the others, and the engine, go on.
+        except Exception as error:  # noqa: BLE001
+            self.failures += 1
+            if (kind := f"{type(error).__name__} {getattr(error, 'detail', '')}") not in self._known_failures:
+                self._known_failures.add(kind)
+                _log.warning("a call to the node failed: %s", error, exc_info=error)

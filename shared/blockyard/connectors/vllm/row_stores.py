@@ -1,0 +1,89 @@
+"""Rows that become complete in a step, and what is done with them: registered when all ranks have completed the step.
+
+Invariants: a row is registered only while all its blocks have the guards with which the request got them, checked
+before the announcement, and by the node again around every copy; every ticket is settled once.
+Threading: the scheduler's thread.
+"""
+
+from collections.abc import Callable
+from itertools import count
+from typing import final
+
+from blockyard.connectors.engine_guards import EngineGuards
+from blockyard.connectors.vllm.block_names import row_hashes
+from blockyard.connectors.vllm.block_tables import BlockTable
+from blockyard.connectors.vllm.node_calls import NodeCalls, Rows
+from blockyard.connectors.vllm.step_plan import StepReport
+from blockyard.connectors.vllm.tracked_request import EngineFacts, TrackedRequest
+from blockyard.core.vocabulary import GroupId
+
+_Listed = tuple[TrackedRequest, BlockTable, int, int, int]
+"""Request, its table at that time, group, first row, row after the last."""
+
+
+@final
+class RowStores:
+    """Rows on their way from a step to the node."""
+
+    def __init__(
+        self, facts: EngineFacts, guards: EngineGuards, calls: NodeCalls, on_registered: Callable[[int], None]
+    ) -> None:
+        """Tell ``on_registered`` how many rows were announced."""
+        self._facts = facts
+        self._guards = guards
+        self._calls = calls
+        self._on_registered = on_registered
+        self._listed: dict[int, list[_Listed]] = {}
+        self._tickets: dict[int, TrackedRequest] = {}
+        self._numbers = count(1)
+
+    def list_complete(self, step: int, tracked: TrackedRequest, computed_tokens: int) -> bool:
+        """List the rows that are complete when this step is; whether there are any."""
+        hashed = len(tracked.request.block_hashes) // self._facts.hashes_per_row
+        complete = min(computed_tokens // self._facts.block_tokens, hashed)
+        listed = False
+        for group, first in enumerate(tracked.next_row):
+            if first >= complete:
+                continue
+            tracked.next_row[group] = complete
+            self._listed.setdefault(step, []).append((tracked, tracked.tables[group], group, first, complete))
+            tracked.unreported += 1
+            listed = True
+        return listed
+
+    def reported(self, report: StepReport) -> list[int]:
+        """Steps that all ranks have completed by now; their rows are registered."""
+        done = [step for step, ranks in report.ranks.items() if ranks >= self._facts.ranks]
+        for step in sorted(done):
+            for tracked, table, group, first, stop in self._listed.pop(step, ()):
+                tracked.unreported -= 1
+                self.register(tracked, table, group, first, stop)
+        return done
+
+    def register(self, tracked: TrackedRequest, table: BlockTable, group: int, first_row: int, stop_row: int) -> None:
+        """Announce those of the rows whose blocks nobody got since."""
+        for stretch in table.intact(first_row, stop_row, self._guards):
+            stop = stretch.first_row + stretch.rows
+            hashes = row_hashes(tracked.request.block_hashes, self._facts.hashes_per_row, stretch.first_row, stop)
+            ticket = next(self._numbers)
+            tracked.tickets.add(ticket)
+            self._tickets[ticket] = tracked
+            rows = Rows(GroupId(group), stretch.first_row, hashes, stretch.pages, stretch.guards)
+            self._calls.register(rows, ticket)
+            self._on_registered(stretch.rows)
+
+    def settled(self, ticket: int) -> None:
+        """No store reads the rows of this registration."""
+        tracked = self._tickets.pop(ticket, None)
+        if tracked is not None:
+            tracked.tickets.discard(ticket)
+
+    def forget(self) -> None:
+        """Nothing is registered or waited for any more."""
+        for listed in self._listed.values():
+            for tracked, *_ in listed:
+                tracked.unreported = 0
+        for tracked in self._tickets.values():
+            tracked.tickets.clear()
+        self._listed.clear()
+        self._tickets.clear()

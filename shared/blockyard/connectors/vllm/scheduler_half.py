@@ -1,0 +1,497 @@
+"""Scheduler half of the connector: decides for each request what is loaded and stored, and never waits.
+
+::
+
+    on_new_request -> lookup asked      get_num_new_matched_tokens -> None until it is answered, then the hit
+    update_state_after_alloc -> guards of new blocks raised, load planned
+    build_connector_meta -> reused blocks reported, loads begun, complete rows listed, ends passed to the ranks
+    update_connector_output -> rows of completed steps registered      request_finished -> held while they are stored
+
+Loads are always asynchronous. Their ends, the answers and everything else come as news from the client's thread, and
+are taken at every call.
+Invariants: before a step runs, the guards of all blocks that it writes for the first time are raised and the node has
+been told of their reuse ahead of anything else; a request whose load began is reported received exactly once, when no
+write can follow; only ids that are held are reported released. Whatever goes wrong with the node becomes a miss.
+Threading: the engine's scheduler thread. Nothing here blocks: dictionaries, deques, and an array operation per table.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final, Protocol, final
+
+import numpy as np
+
+from blockyard.connectors.engine_guards import EngineGuards
+from blockyard.connectors.load_result import LoadResult
+from blockyard.connectors.vllm import prefix_hit as hits
+from blockyard.connectors.vllm.block_names import row_hashes
+from blockyard.connectors.vllm.block_tables import FILLER, BlockTable, Numbers
+from blockyard.connectors.vllm.connector_counts import ConnectorCounts
+from blockyard.connectors.vllm.node_calls import LoadEnded, LookupAnswered, NodeCalls, NodeState, Rows, StoresSettled
+from blockyard.connectors.vllm.row_stores import RowStores
+from blockyard.connectors.vllm.settings import ConnectorSettings, opted_out
+from blockyard.connectors.vllm.step_plan import NOTHING, StepPlan, StepReport
+from blockyard.connectors.vllm.tracked_request import EngineFacts, EngineRequest, TrackedRequest
+from blockyard.core.cost import CostModel
+from blockyard.core.kv_groups import NO_PAGE
+from blockyard.core.miss_reason import MissReason
+from blockyard.core.vocabulary import EngineBlockId, GroupId, Tier
+from blockyard.wire.codec import MAX_KEYS_PER_CALL
+from blockyard.wire.connector_channel import RequestDecision
+
+_LEASE_RENEWAL_SECONDS: Final = 2.0
+_LEAST_PREFILL_TOKENS: Final = 32
+_ORPHAN_SECONDS: Final = 5.0
+"""How long after its deadline a load is given up whose client is gone."""
+_log: Final = logging.getLogger(__name__)
+
+
+class ScheduledStep(Protocol):
+    """What the engine scheduled for one step."""
+
+    scheduled_new_reqs: Sequence[Any]
+    scheduled_cached_reqs: Any
+    num_scheduled_tokens: dict[str, int]
+    total_num_scheduled_tokens: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Load:
+    tracked: TrackedRequest
+    rows: tuple[Rows, ...]
+    stop_row: int
+    deadline: float
+
+
+@final
+class SchedulerHalf:
+    """One engine's scheduler half."""
+
+    def __init__(
+        self,
+        settings: ConnectorSettings,
+        facts: EngineFacts,
+        guards: EngineGuards,
+        calls: NodeCalls,
+        *,
+        cost: CostModel | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin with no requests; guards and calls are owned from here on."""
+        self._settings = settings
+        self._facts = facts
+        self._guards = guards
+        self._calls = calls
+        self._cost = cost or CostModel()
+        self._clock = clock
+        self.counts = ConnectorCounts()
+        self._stores = RowStores(facts, guards, calls, self.counts.registered)
+        self._requests: dict[str, TrackedRequest] = {}
+        self._loads: dict[int, _Load] = {}
+        self._planned: list[int] = []
+        """Loads that begin with this step's metadata."""
+        self._load_numbers = count(1)
+        self._reused: list[Numbers] = []
+        self._ended = StepPlan()
+        self._releasing: set[str] = set()
+        self._receiving: set[str] = set()
+        """Ends that the ranks have yet to tell the engine."""
+        self._held: dict[str, TrackedRequest] = {}
+        self._prefills: dict[int, tuple[int, int]] = {}
+        self._decisions: list[RequestDecision] = []
+        self._loading = True
+        self._step = 0
+
+    # --- admission ----------------------------------------------------------------------------------------------------
+    def on_new_request(self, request: EngineRequest) -> None:
+        """A request arrived: its lookup begins."""
+        self._tracked(request)
+
+    def matched_tokens(self, request: EngineRequest, local_tokens: int) -> tuple[int | None, bool]:
+        """Tokens to load beyond the local ones; None while the answer is awaited. May be asked again and again."""
+        self._take_news()
+        tracked = self._tracked(request)
+        tracked.admitting, tracked.local_tokens = True, local_tokens
+        if request.num_preemptions > tracked.preemptions:
+            tracked.preemptions, tracked.declined = request.num_preemptions, False
+            self._ask(tracked)
+        hit = self._hit(tracked)
+        if hit is None:
+            return None, False
+        tracked.hit = hit
+        if hit.tokens:
+            self._lease(tracked, hit)
+        return hit.tokens, hit.tokens > 0
+
+    def allocated(self, request: EngineRequest, blocks: tuple[Sequence[int], ...], external_tokens: int) -> None:
+        """The engine allocated; ``blocks`` are the whole tables of the request, per group."""
+        tracked = self._tracked(request)
+        admitting, tracked.admitting = tracked.admitting, False
+        shorter = any(len(given) < len(table) for given, table in zip(blocks, tracked.tables, strict=True))
+        if admitting or shorter:
+            local = tracked.local_tokens if admitting else 0
+            self._begin_tables(tracked, blocks, local)
+        else:
+            for table, given in zip(tracked.tables, blocks, strict=True):
+                self._take_over(table, np.asarray(given[len(table) :], np.int64))
+        if not admitting:
+            return
+        self._decide(tracked, external_tokens)
+        if external_tokens > 0:
+            self._plan_load(tracked, external_tokens)
+        elif tracked.leased_at is not None:
+            self._release(tracked)
+
+    # --- the step -----------------------------------------------------------------------------------------------------
+    def plan_step(self, scheduled: ScheduledStep) -> StepPlan:
+        """Everything that this step needs, in the order in which the node has to hear of it."""
+        self._take_news()
+        self._grow_tables(scheduled.scheduled_cached_reqs)
+        if self._reused:
+            blocks = np.concatenate(self._reused)
+            self._reused.clear()
+            self._calls.deregister(blocks.tolist())
+        for number in self._planned:
+            load = self._loads[number]
+            self._calls.load(number, load.tracked.request_id, load.rows, self._settings.load_timeout_ms / 1_000)
+        self._planned.clear()
+        if self._decisions:
+            self._calls.report(self._decisions)
+            self._decisions = []
+        step = self._list_rows(scheduled)
+        self._release_held()
+        idle = not scheduled.total_num_scheduled_tokens
+        waiting = idle and bool(self._loads or self._held or self._requests)
+        ended, self._ended = self._ended, NOTHING
+        self._releasing |= ended.released
+        return StepPlan(
+            step=step,
+            released=ended.released,
+            received=ended.received,
+            failed=ended.failed,
+            invalid=ended.invalid,
+            waiting=waiting,
+        )
+
+    def step_ended(self, report: StepReport | None, sent: set[str], received: set[str]) -> None:
+        """Ranks have said what they did, and told the engine of these ends."""
+        self._take_news()
+        self._releasing -= sent
+        self._receiving -= received
+        if report is None:
+            return
+        for step in self._stores.reported(report):
+            prefill = self._prefills.pop(step, None)
+            if prefill is not None:
+                self._cost.observe_prefill(prefill[0], prefill[1], report.seconds[step])
+
+    # --- the end of a request -----------------------------------------------------------------------------------------
+    def finished(self, request_id: str) -> bool:
+        """A request finished or was aborted; whether its blocks are kept until it is reported released."""
+        self._take_news()
+        tracked = self._requests.pop(request_id, None)
+        if tracked is None:
+            return False
+        tracked.finished = True
+        if tracked.leased_at is not None:
+            self._release(tracked)
+        if tracked.load or request_id in self._receiving:
+            return False  # the engine itself keeps the blocks until the request is reported received
+        if not tracked.storing or not self._settings.hold_ms:
+            return False
+        tracked.held_until = self._clock() + self._settings.hold_ms / 1_000
+        self._held[request_id] = tracked
+        return True
+
+    @property
+    def busy(self) -> bool:
+        """Whether the engine has to go on stepping although it has nothing to compute."""
+        return bool(self._loads or self._held or self._releasing or self._receiving or not self._ended.is_empty)
+
+    def reset(self) -> None:
+        """The engine dropped its prefix cache together with ours."""
+        self._guards.raise_all()
+        self._calls.reset()
+
+    def slowest_source(self, request_id: str) -> Tier:
+        """Slowest tier of what is loaded for this request."""
+        tracked = self._requests.get(request_id)
+        labels = () if tracked is None or tracked.hit is None else tracked.hit.found_tokens
+        return max((tier for tier in Tier if tier.label in labels), default=Tier.G2)
+
+    def last_ends(self) -> StepPlan:
+        """Ends that are still to be told after ``give_up``; each once."""
+        ended, self._ended = self._ended, NOTHING
+        return ended
+
+    def give_up(self) -> None:
+        """After a fault of ours: nothing is stored or loaded any more, and nobody waits for us."""
+        self._guards.raise_all()
+        self._calls.close()
+        self._stores.forget()
+        for number in list(self._loads):
+            load = self._loads[number]
+            self._end_load(number, tuple(LoadResult.unknown(rows.count) for rows in load.rows), 0.0)
+        self._end(released=set(self._held))
+        self._held.clear()
+
+    def close(self) -> None:
+        """End the thread of the client."""
+        self._calls.close()
+        self._guards.close()
+
+    # --- inside: admission --------------------------------------------------------------------------------------------
+    def _tracked(self, request: EngineRequest) -> TrackedRequest:
+        tracked = self._requests.get(request.request_id)
+        if tracked is None:
+            tracked = TrackedRequest(request, opted_out(request.kv_transfer_params))
+            tracked.preemptions = request.num_preemptions
+            tracked.tables = self._new_tables()
+            tracked.next_row = [0] * len(self._facts.groups)
+            self._requests[request.request_id] = tracked
+            self._ask(tracked)
+        return tracked
+
+    def _new_tables(self) -> list[BlockTable]:
+        tokens = self._facts.block_tokens
+        return [BlockTable(group.pages_per_row(tokens)) for group in self._facts.groups]
+
+    def _ask(self, tracked: TrackedRequest) -> None:
+        tracked.attempt += 1
+        tracked.hit, tracked.found, tracked.answered = None, None, False
+        tracked.asked_at = self._clock()
+        facts, request = self._facts, tracked.request
+        rows = min(len(request.block_hashes) // facts.hashes_per_row, request.num_tokens // facts.block_tokens)
+        rows = min(rows, MAX_KEYS_PER_CALL // len(facts.groups))
+        if tracked.opted_out:
+            return
+        if not rows or getattr(request, "skip_reading_prefix_cache", False):
+            tracked.answered, tracked.found = True, ((),) * len(facts.groups)
+            return
+        hashes = row_hashes(request.block_hashes, facts.hashes_per_row, 0, rows)
+        wait_seconds = self._settings.lookup_wait_ms * 0.8 / 1_000
+        self._calls.lookup(request.request_id, tracked.attempt, hashes, wait_seconds)
+
+    def _hit(self, tracked: TrackedRequest) -> hits.PrefixHit | None:
+        local, tokens = tracked.local_tokens, self._facts.block_tokens
+        if tracked.opted_out:
+            return hits.nothing(local, tokens, MissReason.REQUEST_OPTED_OUT)
+        if tracked.declined:
+            return hits.nothing(local, tokens, MissReason.LOAD_FAILED)
+        if not tracked.answered:
+            if self._clock() < tracked.asked_at + self._settings.lookup_wait_ms / 1_000:
+                return None
+            return hits.nothing(local, tokens, MissReason.LOOKUP_LATE)
+        if tracked.found is None:
+            return hits.nothing(local, tokens, MissReason.NOT_CONNECTED)
+        if not self._loading:
+            return hits.nothing(local, tokens, MissReason.SWITCHED_OFF)
+        if tracked.hit is not None and tracked.hit.local_tokens == local:
+            return tracked.hit
+        return hits.prefix_hit(
+            self._facts.groups,
+            tracked.found,
+            local,
+            tracked.request.num_tokens,
+            tokens,
+            self._facts.row_bytes,
+            self._cost,
+        )
+
+    def _lease(self, tracked: TrackedRequest, hit: hits.PrefixHit) -> None:
+        now = self._clock()
+        if tracked.leased_at is None or now - tracked.leased_at > _LEASE_RENEWAL_SECONDS:
+            tracked.leased_at = now
+            hashes = row_hashes(tracked.request.block_hashes, self._facts.hashes_per_row, 0, hit.stop_row)
+            self._calls.reserve(tracked.request_id, hashes)
+
+    def _release(self, tracked: TrackedRequest) -> None:
+        tracked.leased_at = None
+        self._calls.release(tracked.request_id)
+
+    def _decide(self, tracked: TrackedRequest, external_tokens: int) -> None:
+        hit = tracked.hit
+        if hit is None:
+            return
+        self.counts.decided(hit.reason)
+        self._decisions.append(
+            RequestDecision(
+                request=tracked.request_id,
+                prompt_tokens=tracked.request.num_tokens,
+                local_tokens=tracked.local_tokens,
+                found_tokens=hit.found_tokens,
+                loaded_tokens=external_tokens,
+                reason=hit.reason.value,
+                lookup_ms=tracked.lookup_seconds * 1_000,
+            )
+        )
+
+    # --- inside: tables -----------------------------------------------------------------------------------------------
+    def _begin_tables(self, tracked: TrackedRequest, blocks: tuple[Sequence[int], ...], local_tokens: int) -> None:
+        tracked.tables = self._new_tables()
+        for group, table, given in zip(self._facts.groups, tracked.tables, blocks, strict=True):
+            all_blocks = np.asarray(given, np.int64)
+            held = min(len(all_blocks), local_tokens // group.engine_block_tokens)
+            table.append(all_blocks[:held], self._guards)
+            self._take_over(table, all_blocks[held:])
+        tracked.next_row = [local_tokens // self._facts.block_tokens] * len(tracked.tables)
+
+    def _take_over(self, table: BlockTable, blocks: Numbers) -> None:
+        """Blocks that were somebody else's, or nobody's, become this request's."""
+        if not len(blocks):
+            return
+        new = blocks[blocks != FILLER]
+        self._guards.raise_guards(new)
+        self._reused.append(new)
+        table.append(blocks, self._guards)
+
+    def _grow_tables(self, cached: Any) -> None:
+        for request_id, new_blocks in zip(cached.req_ids, cached.new_block_ids, strict=True):
+            if new_blocks is None or request_id in cached.resumed_req_ids:
+                continue  # a resumed request was told of at its allocation
+            tracked = self._requests.get(request_id)
+            if tracked is not None:
+                for table, blocks in zip(tracked.tables, new_blocks, strict=True):
+                    self._take_over(table, np.asarray(blocks, np.int64))
+
+    # --- inside: loads ------------------------------------------------------------------------------------------------
+    def _plan_load(self, tracked: TrackedRequest, external_tokens: int) -> None:
+        facts = self._facts
+        stop_row = (tracked.local_tokens + external_tokens) // facts.block_tokens
+        first_row = tracked.local_tokens // facts.block_tokens
+        parts = []
+        for group, table in zip(facts.groups, tracked.tables, strict=True):
+            pages = table.wanted(first_row, stop_row, tracked.local_tokens // group.engine_block_tokens)
+            if pages is not None:
+                hashes = row_hashes(tracked.request.block_hashes, facts.hashes_per_row, pages.first_row, stop_row)
+                parts.append(Rows(GroupId(group.group), pages.first_row, hashes, pages.pages, pages.guards))
+        number = next(self._load_numbers)
+        deadline = self._clock() + self._settings.load_timeout_ms / 1_000
+        tracked.load = number
+        self._loads[number] = _Load(tracked, tuple(parts), stop_row, deadline)
+        self._planned.append(number)
+
+    def _end_load(self, number: int, results: Sequence[LoadResult], seconds: float) -> None:
+        load = self._loads.pop(number)
+        tracked, facts = load.tracked, self._facts
+        tracked.load = 0
+        if tracked.leased_at is not None:
+            self._release(tracked)
+        usable = [result.usable for result in results]
+        whole = all(good == rows.count for good, rows in zip(usable, load.rows, strict=True))
+        loaded = sum(usable) if whole or len(facts.groups) == 1 else 0
+        asked = sum(rows.count for rows in load.rows)
+        row_bytes = facts.row_bytes // len(facts.groups)
+        self.counts.loaded(loaded, loaded * row_bytes, asked - loaded)
+        invalid: set[int] = set()
+        stop = load.stop_row
+        if whole:
+            sources = [source for result in results for source in result.sources if source is not None]
+            self._cost.observe_load(max(sources, default=Tier.G2), loaded * row_bytes, seconds, loaded)
+        else:
+            tracked.declined = True
+            if len(facts.groups) == 1:
+                (rows,), (good,) = load.rows, usable
+                stop = rows.first_row + good
+                bad = rows.pages[good * facts.groups[0].pages_per_row(facts.block_tokens) :]
+                invalid = {page for page in bad if page != NO_PAGE}
+        failed = {tracked.request_id} if not whole and len(facts.groups) > 1 else set()
+        if not tracked.finished:
+            # The engine computes the last token of a prompt again, into its last block: that row is complete later.
+            stop = min(stop, (tracked.request.num_tokens - 1) // facts.block_tokens)
+            if not failed:
+                for rows in load.rows:
+                    self._stores.register(tracked, tracked.tables[rows.group], rows.group, rows.first_row, stop)
+                tracked.next_row = [max(first, stop) for first in tracked.next_row]
+        self._receiving.add(tracked.request_id)
+        self._end(
+            received={tracked.request_id},
+            failed=set() if tracked.finished else failed,
+            invalid=set() if tracked.finished else invalid,
+        )
+
+    def _end(
+        self,
+        *,
+        released: set[str] | None = None,
+        received: set[str] | None = None,
+        failed: set[str] | None = None,
+        invalid: set[int] | None = None,
+    ) -> None:
+        """Have the ranks tell the engine with the next step."""
+        ended = self._ended
+        self._ended = StepPlan(
+            released=ended.released | (released or set()),
+            received=ended.received | (received or set()),
+            failed=ended.failed | (failed or set()),
+            invalid=ended.invalid | (invalid or set()),
+        )
+
+    # --- inside: the step ---------------------------------------------------------------------------------------------
+    def _list_rows(self, scheduled: ScheduledStep) -> int:
+        """Number of this step where its completion is awaited, else 0."""
+        self._step += 1
+        cached = scheduled.scheduled_cached_reqs
+        computed = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+        computed.update((new.req_id, new.num_computed_tokens) for new in scheduled.scheduled_new_reqs)
+        awaited = False
+        longest = (0, 0)
+        for request_id, tokens in scheduled.num_scheduled_tokens.items():
+            tracked = self._requests.get(request_id)
+            if tracked is None:
+                continue
+            start = computed.get(request_id, 0)
+            longest = max(longest, (tokens, start))
+            if not tracked.opted_out and self._stores.list_complete(self._step, tracked, start + tokens):
+                awaited = True
+        tokens, start = longest
+        # One prompt, and next to nothing beside it: only then the step says what its tokens cost.
+        if tokens >= _LEAST_PREFILL_TOKENS and scheduled.total_num_scheduled_tokens - tokens <= tokens // 16:
+            self._prefills[self._step] = (start, tokens)
+            awaited = True
+        return self._step if awaited else 0
+
+    def _release_held(self) -> None:
+        now = self._clock()
+        released = {
+            request_id
+            for request_id, tracked in self._held.items()
+            if not tracked.storing or (tracked.held_until is not None and now >= tracked.held_until)
+        }
+        for request_id in released:
+            del self._held[request_id]
+        if released:
+            self._end(released=released)
+
+    def _take_news(self) -> None:
+        news = self._calls.news
+        while news:
+            item = news.popleft()
+            if isinstance(item, LookupAnswered):
+                tracked = self._requests.get(item.request)
+                if tracked is not None and tracked.attempt == item.attempt:
+                    tracked.answered, tracked.found = True, item.found
+                    tracked.lookup_seconds, tracked.hit = item.seconds, None
+                    self.counts.looked_up(item.found)
+            elif isinstance(item, LoadEnded):
+                if item.load in self._loads:
+                    self._end_load(item.load, item.results, item.seconds)
+            elif isinstance(item, StoresSettled):
+                self._stores.settled(item.ticket)
+            elif isinstance(item, NodeState):
+                self._loading = item.loading
+        if self._loads and not self._calls.alive:
+            self._end_orphans()
+
+    def _end_orphans(self) -> None:
+        """Loads whose client is gone: nobody writes after their deadline, and nobody will tell us so."""
+        now = self._clock()
+        for number, load in list(self._loads.items()):
+            if now >= load.deadline + _ORPHAN_SECONDS:
+                pages = [EngineBlockId(page) for rows in load.rows for page in rows.pages if page != NO_PAGE]
+                self._guards.raise_guards(pages)
+                self._end_load(number, tuple(LoadResult.unknown(rows.count) for rows in load.rows), 0.0)

@@ -1,0 +1,124 @@
+"""What an operator may set for the connector, in ``kv_connector_extra_config`` of the engine.
+
+Invariants: an unknown key that begins with ``blockyard.`` is refused with the nearest known one, so no setting is
+silently without effect; keys of others are theirs. Threading: frozen values.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final, final
+
+from blockyard.core.errors import ConfigurationError
+from blockyard.core.vocabulary import Executor
+
+PREFIX: Final = "blockyard."
+REQUEST_KEY: Final = "blockyard"
+"""In the ``kv_transfer_params`` of a request; the value ``off`` keeps the request out of the lower tiers."""
+_LONGEST_MS: Final = 3_600_000
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorSettings:
+    """Settings of one engine, by the names they have without their prefix."""
+
+    socket: Path
+    """Where the block-manager of this node serves engines."""
+    enabled: bool = True
+    block_tokens: int = 512
+    """Tokens of a block, as the node has them; a whole number of engine blocks."""
+    executor: Executor | None = None
+    """Who copies; None chooses by the platform: ``mapped`` on CPU, ``engine`` on accelerators."""
+    lookup_wait_ms: int = 100
+    """How long a request waits for the answer of its lookup before it is computed."""
+    load_timeout_ms: int = 5_000
+    """How long a load may take before its request is computed."""
+    hold_ms: int = 500
+    """How long blocks of a finished request may be kept for their stores; 0 = not at all."""
+    model: str = ""
+    """Name of the model in the identity; by default as the engine names it."""
+    weights_version: str = ""
+    """Version of the weights in the identity; by default the revision that the engine loads."""
+    name: str = ""
+    """Name of the engine at the node; by default the engine's own id."""
+
+
+def connector_settings(given: Mapping[str, Any]) -> ConnectorSettings:
+    """Read the settings among ``given``.
+
+    Raises:
+        ConfigurationError: a key is unknown or missing, or a value is of the wrong kind.
+    """
+    known = {PREFIX + item.name: item.name for item in fields(ConnectorSettings)}
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        if not key.startswith(PREFIX):
+            continue
+        name = known.get(key)
+        if name is None:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
+            raise ConfigurationError(f"there is no such setting; the nearest is {near[0]}", setting=key)
+        values[name] = _READERS[name](key, value)
+    if "socket" not in values:
+        if values.get("enabled", True):
+            raise ConfigurationError("the engine must know where its node is", setting=PREFIX + "socket")
+        values["socket"] = Path()
+    return ConnectorSettings(**values)
+
+
+def opted_out(parameters: Mapping[str, Any] | None) -> bool:
+    """Whether a request asks not to be served from, nor stored in, the lower tiers."""
+    return parameters is not None and parameters.get(REQUEST_KEY) in ("off", False)
+
+
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise ConfigurationError("a printable text is needed", setting=key)
+    return value
+
+
+def _path(key: str, value: Any) -> Path:
+    path = Path(value if isinstance(value, Path) else _text(key, value))
+    if not path.is_absolute():
+        raise ConfigurationError("an absolute path is needed", setting=key, given=str(path))
+    return path
+
+
+def _flag(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigurationError("true or false is needed", setting=key)
+    return value
+
+
+def _executor(key: str, value: Any) -> Executor:
+    try:
+        return Executor(value)
+    except ValueError:
+        raise ConfigurationError("no such executor", setting=key, given=str(value), known=", ".join(Executor)) from None
+
+
+def _number(lowest: int, highest: int) -> Callable[[str, Any], int]:
+    def read(key: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+            raise ConfigurationError(
+                "a whole number within limits is needed", setting=key, lowest=lowest, highest=highest
+            )
+        return value
+
+    return read
+
+
+_READERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    "socket": _path,
+    "enabled": _flag,
+    "block_tokens": _number(1, 1 << 20),
+    "executor": _executor,
+    "lookup_wait_ms": _number(0, _LONGEST_MS),
+    "load_timeout_ms": _number(1, _LONGEST_MS),
+    "hold_ms": _number(0, _LONGEST_MS),
+    "model": _text,
+    "weights_version": _text,
+    "name": _text,
+}
