@@ -200,8 +200,8 @@ class RankCopies(Generic[PagesT]):
     def before_rewrite(self, blocks: Iterable[EngineBlockId]) -> None:
         """To be called for every engine block allocated anew, by whomever, before the kernels of the step.
 
-        Compute submitted from now on waits, on the device, for the stores that still read these blocks. Stores that were
-        put off are submitted before this call: it knows of no others.
+        Compute submitted from now on waits, on the device, for the stores that still read these blocks. Stores that
+        were put off are submitted before this call: it knows of no others.
         """
         readers = self._readers
         stores = {copy for block in blocks if block in readers for copy in readers[block]}
