@@ -57,12 +57,12 @@ def engine_pair(model: BenchModel) -> Iterator[EnginePair]:
         yield EnginePair(off, on, version)
 
 
-def connector_config(socket: Path) -> dict[str, Any]:
+def connector_config(socket: Path, *, block_tokens: int = BLOCK_TOKENS) -> dict[str, Any]:
     """Fields of the engine's transfer config, as an operator would set them."""
     return {
         "kv_connector": "BlockyardConnector",
         "kv_connector_module_path": "blockyard.connectors.vllm.connector",
         "kv_role": "kv_both",
         "kv_load_failure_policy": "recompute",
-        "kv_connector_extra_config": {"blockyard.socket": str(socket), "blockyard.block_tokens": BLOCK_TOKENS},
+        "kv_connector_extra_config": {"blockyard.socket": str(socket), "blockyard.block_tokens": block_tokens},
     }
