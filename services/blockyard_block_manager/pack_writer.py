@@ -2,6 +2,8 @@
 
 Which packs are due is decided by the planner of the core; here their sources are pinned, the jobs handed in and the
 results told to planner and catalogue. While the remote tier is away or hangs nothing is planned and nothing is pinned.
+Only rows of group 0 go there: store and index name blocks by content key alone, and a row of another group in the place
+of one would look like damage.
 Invariants: sources are pinned from the plan of a job until it has settled; a pack counts as stored only if every
 block of it was; ``offloaded`` to G4 is announced only then.
 Threading: owned by the event loop of the service. No await.
@@ -11,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count, islice
 from typing import Final
 
+from blockyard.core.block_facts import DEFAULT_GROUP
 from blockyard.core.block_name import BlockName
 from blockyard.core.clock import Clock
 from blockyard.core.errors import BlockNotFoundError
@@ -60,7 +63,7 @@ class PackWriter:
     # --- what others learn --------------------------------------------------------------------------------------------
     def landed(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent = NO_TRACE) -> None:
         """Blocks are readable in G2 and their full names are known."""
-        if self._profile.g4_enabled:
+        if self._profile.g4_enabled and scope.group == DEFAULT_GROUP:
             self._remember(names, trace)
             self._planner.registered(names, scope, self._clock.monotonic())
 

@@ -1,21 +1,46 @@
-"""Families in the tables of a node: the rows of one key in several groups leave in one section, announced together."""
+"""Families on a node: the rows of one key in several groups leave in one section, announced together."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from tests.unit.block_manager.world import BLOCK_TOKENS, MODEL, OW, MakeWorld, World
 
 from blockyard.core.block_name import names_of
 from blockyard.core.events import BlockScope, RemovedEvent
 from blockyard.core.outbox import Outbox
-from blockyard.core.vocabulary import BlockId, ContentKey, Epoch, EventSeq, Generation, GroupId, ItemStatus, Tier
+from blockyard.core.vocabulary import (
+    BlockId,
+    ContentKey,
+    EngineBlockId,
+    Epoch,
+    EventSeq,
+    Generation,
+    GroupId,
+    Guard,
+    ItemStatus,
+    JobKind,
+    RequestId,
+    Tier,
+)
 from blockyard.testing.blocks import IDENTITY, chain
+from blockyard.tiers.header import HeaderState
+from blockyard.wire.connector_channel import Group
 from blockyard.wire.event_codec import decode_event, encode_event
+from blockyard.wire.worker_channel import Job
 from blockyard_block_manager.event_log import EventLog
 from blockyard_block_manager.node_tables import NodeTables
 
 FULL, WINDOW = GroupId(0), GroupId(1)
 RUN = chain("family", 3)
 SCOPE = BlockScope(IDENTITY, block_tokens=16)
+TWO_GROUPS: dict[str, Any] = {
+    "groups": (
+        Group(engine_block_tokens=BLOCK_TOKENS),
+        Group(group=1, kind="sliding_window", engine_block_tokens=BLOCK_TOKENS, window_tokens=2 * BLOCK_TOKENS),
+    ),
+    "identity": replace(MODEL, group_spec=f"full,sliding_window:{2 * BLOCK_TOKENS}"),
+}
 
 
 class Node:
@@ -115,3 +140,44 @@ def test_room_on_disk_is_made_family_by_family(node: Node) -> None:
         assert len(doomed) == 2
     assert node.removed() == [(FULL, (RUN.key(2),)), (WINDOW, (RUN.key(2),))]
     assert node.evicted == 2
+
+
+def test_damage_that_a_load_finds_takes_the_family_out_and_frees_both_slots(make_world: MakeWorld) -> None:
+    world: World = make_world(g4=False, g3=8).ready()
+    engine = world.connect("one", **TWO_GROUPS)
+    for group in (FULL, WINDOW):
+        world.core.register(engine.session, engine.fill(RUN, first_block=8 * group, group=group))
+    world.settle()
+    with world.core.tables.evict(Tier.G3, 8):
+        pass  # no second copy that the load could fall back to
+
+    def damaged(job: Job, item: int) -> ItemStatus | None:
+        """The first row of the load is found to be damaged in G2."""
+        return ItemStatus.CORRUPT if job.kind is JobKind.G2_G1 and item == 0 else None
+
+    world.workers[OW].fault = damaged
+    pages = [EngineBlockId(page) for page in range(32, 35)]
+    guards = [Guard(engine.memory.guards[page]) for page in pages]
+    load = world.core.open_load(
+        engine.session, RequestId("r"), engine.scope(), names_of(RUN), pages, guards, 10_000, world.finished
+    )
+    world.settle()
+    assert world.outcomes[load].usable == 0
+    for group in (FULL, WINDOW):
+        assert world.core.tables.holds(Tier.G2, RUN.keys(), group) == [False, True, True]
+    pool = world.core.tables.pool(Tier.G2)
+    assert (pool.inactive, pool.await_free) == (4, 0)
+    assert [slot.state for slot in world.tiers[Tier.G2].slots].count(HeaderState.READY) == 4
+
+
+def test_only_the_first_group_goes_to_the_shared_store(make_world: MakeWorld) -> None:
+    world: World = make_world(g4=True).ready()
+    engine = world.connect("one", **TWO_GROUPS)
+    for group in (WINDOW, FULL):
+        world.core.register(engine.session, engine.fill(RUN, first_block=8 * group, group=group))
+    world.settle()
+    world.tick(60.0)
+    world.settle()
+    assert world.core.tables.holds(Tier.G3, RUN.keys(), WINDOW) == [True] * 3
+    stored = {(item.group, item.key) for item in world.events().held if item.tier is Tier.G4}
+    assert stored == {(FULL, key) for key in RUN.keys()}

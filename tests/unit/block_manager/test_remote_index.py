@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from blockyard.core.block_name import BlockName, names_of
 from blockyard.core.errors import DeadlineExceededError
 from blockyard.core.events import BlockScope
-from blockyard.core.vocabulary import Availability, IdentityDigest
+from blockyard.core.vocabulary import Availability, GroupId, IdentityDigest
 from blockyard.testing.blocks import chain
 from blockyard.testing.clock import FakeClock
 from blockyard.testing.rpc_peer import until
@@ -103,4 +103,10 @@ async def test_a_caller_in_a_hurry_does_not_make_the_remote_tier_look_dead(index
 async def test_a_worker_that_leaves_its_jobs_unanswered_is_not_asked(index: RemoteIndex, link: Link) -> None:
     link.answering = False
     assert await ask(index) == UNKNOWN
+    assert link.asked == []
+
+
+async def test_rows_of_other_groups_are_not_in_the_store_and_nobody_is_asked(index: RemoteIndex, link: Link) -> None:
+    other = replace(SCOPE, group=GroupId(1))
+    assert await index.ask(other, NAMES, 1.0) == [(Availability.MISS, None)] * 2
     assert link.asked == []
