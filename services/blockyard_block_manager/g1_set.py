@@ -76,7 +76,7 @@ class G1Set:
         """Enter complete rows; rows that any of their pages belonged to before are replaced."""
         before = {row.group_key for row in rows if row.group_key in self._copies}
         replaced = self._take(page for row in rows for page in row.pages)
-        stored: list[G1Row] = []
+        stored: dict[GroupKey, G1Row] = {}
         for row in rows:
             self._take(row.pages)  # the same page twice in one call: the last row counts
             key = row.group_key
@@ -85,10 +85,10 @@ class G1Set:
             for page in row.pages:
                 self._pages[page] = first
             self._copies[key] = self._copies.get(key, 0) + 1
-            if key not in before and self._copies[key] == 1:
-                stored.append(row)
+            if key not in before:
+                stored.setdefault(key, row)
         removed = tuple(row for row in _distinct(replaced) if row.group_key not in self._copies)
-        return G1Change(tuple(row for row in stored if row.group_key in self._copies), removed)
+        return G1Change(tuple(row for key, row in stored.items() if key in self._copies), removed)
 
     def deregister(self, pages: Iterable[EngineBlockId]) -> G1Change:
         """Drop the rows of pages that the engine reuses or frees; unknown ones are ignored."""

@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -37,6 +38,7 @@ from blockyard_block_manager.remote_index import RemoteIndex
 from blockyard_block_manager.section_waiters import SectionWaiters
 
 WAIT_SECONDS = 5.0
+MEMORY_NAME = "memory of an engine"
 BLOCKS = 32
 HELLO = msgspec.structs.replace(ANY_HELLO, blocks=BLOCKS)
 REGION = RegionInfo(offset_bytes=0, stride_bytes=BLOCK_BYTES, page_bytes=BLOCK_BYTES)
@@ -55,18 +57,30 @@ class Mapper:
     unmapped: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
     refuse: Exception | None = None
     slow: set[int] = field(default_factory=set)
-    asked: list[int] = field(default_factory=list)
+    requests: list[MapEngine] = field(default_factory=list)
+    descriptors: list[int] = field(default_factory=list)
+    """How many came with each request."""
+    _files: dict[tuple[int, int], FakeEngineMemory] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> list[int]:
+        return [request.mapping for request in self.requests]
+
+    @property
+    def memory(self) -> FakeEngineMemory:
+        """What was mapped last."""
+        return self.mapped[max(self.mapped)]
 
     async def map_engine(self, request: MapEngine, fds: Sequence[int]) -> None:
-        self.asked.append(request.mapping)
+        self.requests.append(request)
+        self.descriptors.append(len(fds))
         if self.refuse is not None:
             raise self.refuse
         if request.mapping in self.slow:
             await asyncio.Event().wait()
-        for fd in fds:
-            os.fstat(fd)
-        memory = self.mapped.setdefault(request.mapping, FakeEngineMemory.of(request.blocks))
-        self.world.workers[OW].engines[request.mapping] = memory
+        files = [(found.st_dev, found.st_ino) for found in map(os.fstat, fds)]
+        memory = self._files.setdefault(files[1], FakeEngineMemory.of(request.blocks))
+        self.mapped[request.mapping] = self.world.workers[OW].engines[request.mapping] = memory
 
     async def unmap_engine(self, request: UnmapEngine) -> None:
         self.unmapped.put_nowait(request.mapping)
@@ -74,7 +88,7 @@ class Mapper:
 
 def memory() -> int:
     """Descriptor of a memory file."""
-    return os.memfd_create("m", os.MFD_CLOEXEC)
+    return os.memfd_create(MEMORY_NAME, os.MFD_CLOEXEC)
 
 
 @dataclass
@@ -109,14 +123,20 @@ class Peer:
         assert isinstance(reply, channel.RankAttached)
         return reply
 
-    async def join(self, engine: str = "e", **changes: object) -> channel.Welcome:
+    async def join(self, engine: str = "e", **changes: Any) -> channel.Welcome:
         """Say hello and attach the only rank: an engine in one process."""
         welcome = await self.hello(engine=engine, **changes)
         await self.attach(engine=engine)
         return welcome
 
-    async def finished(self) -> channel.LoadFinished:
+    async def told(self) -> channel.Push:
+        """The next push."""
         return await asyncio.wait_for(self.pushes.get(), WAIT_SECONDS)
+
+    async def finished(self) -> channel.LoadFinished:
+        push = await self.told()
+        assert isinstance(push, channel.LoadFinished)
+        return push
 
 
 @dataclass
@@ -174,8 +194,7 @@ def u64(*values: int) -> bytes:
 
 
 def fill(setting: Setting, run: ChainRun, first_block: int = 0) -> channel.Register:
-    (engine,) = setting.mapper.mapped.values()
-    guards = [engine.fill(first_block + index, run.digest(index)) for index in range(len(run))]
+    guards = [setting.mapper.memory.fill(first_block + index, run.digest(index)) for index in range(len(run))]
     pages = u32(*range(first_block, first_block + len(run)))
     return channel.Register(run=run_of(run), pages=pages, guards=u64(*guards))
 
@@ -323,8 +342,7 @@ async def test_a_run_is_registered_stored_found_and_loaded(setting: Setting) -> 
     setting.world.settle()
     finished = await peer.finished()
     assert finished == channel.LoadFinished(load=opened.load, status=bytes(4), sources=bytes([Tier.G2] * 4))
-    (engine,) = setting.mapper.mapped.values()
-    assert engine.blocks[10:14] == [payload_of(RUN.digest(index)) for index in range(4)]
+    assert setting.mapper.memory.blocks[10:14] == [payload_of(RUN.digest(index)) for index in range(4)]
     setting.world.at_rest()
 
 

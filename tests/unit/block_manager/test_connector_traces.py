@@ -21,8 +21,7 @@ async def test_requests_have_spans_in_the_trace_of_the_engine(setting: Setting) 
     world.settle()
     await peer.ask(channel.Lookup(run=run_of(RUN)), trace=looking)
     await peer.ask(channel.Deregister(blocks=u32(*range(len(RUN)))))
-    (memory,) = setting.mapper.mapped.values()
-    guards = u64(*(memory.guards[block] for block in range(len(RUN))))
+    guards = u64(*(setting.mapper.memory.guards[block] for block in range(len(RUN))))
     await peer.ask(
         channel.OpenLoad(request="r", run=run_of(RUN), pages=u32(*range(len(RUN))), guards=guards, ttl_ms=5_000),
         trace=loading,

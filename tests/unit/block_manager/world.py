@@ -77,6 +77,10 @@ class Engine:
     memory: FakeEngineMemory
     session: EngineSession
 
+    def scope(self, group: int = 0) -> BlockScope:
+        """Scope of its blocks in one group."""
+        return BlockScope(self.session.identity, group=GroupId(group), block_tokens=BLOCK_TOKENS)
+
     def compute(self, run: ChainRun, first_block: int = 0) -> list[EngineBlockId]:
         """Fill memory blocks and register them."""
         rows = self.fill(run, first_block)
@@ -85,7 +89,7 @@ class Engine:
 
     def fill(self, run: ChainRun, first_block: int = 0, group: int = 0) -> list[G1Row]:
         """Fill memory blocks, as many per row as the group has pages."""
-        scope, pages = self.world.scope(group), self.session.pages_per_row[group]
+        scope, pages = self.scope(group), self.session.pages_per_row[group]
         rows: list[G1Row] = []
         for index, name in enumerate(names_of(run)):
             first = first_block + index * pages
@@ -143,8 +147,8 @@ class World:
     def roles(self) -> tuple[WorkerRole, ...]:
         return (OW, RT) if self._g4 else (OW,)
 
-    def scope(self, group: int = 0) -> BlockScope:
-        return BlockScope(MODEL.digest(), group=GroupId(group), block_tokens=BLOCK_TOKENS)
+    def scope(self) -> BlockScope:
+        return BlockScope(MODEL.digest(), block_tokens=BLOCK_TOKENS)
 
     # --- lives --------------------------------------------------------------------------------------------------------
     def start_worker(self, role: WorkerRole) -> FakeWorker:

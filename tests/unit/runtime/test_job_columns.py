@@ -8,8 +8,16 @@ import pytest
 from blockyard.core.errors import RequestError
 from blockyard.core.job_ledger import JobLedger
 from blockyard.core.jobs import JobId
+from blockyard.core.kv_groups import NO_PAGE
 from blockyard.core.vocabulary import Epoch, Generation, ItemStatus, JobKind, JobSeq, Lane
-from blockyard.runtime.job_columns import MAX_ITEMS, check_job, destination_generations, destination_slots, ticket_of
+from blockyard.runtime.job_columns import (
+    MAX_ITEMS,
+    MAX_PAGES,
+    check_job,
+    destination_generations,
+    destination_slots,
+    ticket_of,
+)
 from blockyard.runtime.job_control import LedgerControl
 from blockyard.testing.clock import FakeClock
 from blockyard.wire.worker_channel import Items, Job, Pack
@@ -99,6 +107,55 @@ def test_job_that_cannot_be_is_refused(broken: Job) -> None:
 def test_a_guard_may_have_all_bits() -> None:
     items = msgspec.structs.replace(ITEMS, src_generation=bytes(16), dst_generation=b"\xff" * 16)
     check_job(msgspec.structs.replace(JOB, kind=JobKind.G2_G1, items=items))
+
+
+def rows(*pages: int, guards: int | None = None) -> dict[str, object]:
+    """Items of which one side is engine memory."""
+    return {"index": packed(4, *pages), "generation": bytes(8 * (len(pages) if guards is None else guards))}
+
+
+@pytest.mark.parametrize("pages_per_row", [1, 3])
+def test_items_in_engine_memory_have_a_row_of_pages(pages_per_row: int) -> None:
+    side = rows(*range(2 * pages_per_row))
+    into = msgspec.structs.replace(ITEMS, dst_index=side["index"], dst_generation=side["generation"])
+    check_job(msgspec.structs.replace(JOB, kind=JobKind.G2_G1, items=into))
+    out_of = msgspec.structs.replace(ITEMS, src_index=side["index"], src_generation=side["generation"])
+    check_job(msgspec.structs.replace(JOB, kind=JobKind.G1_G2, items=out_of))
+
+
+@pytest.mark.parametrize(
+    "side",
+    [rows(), rows(1), rows(1, 2, 3), rows(1, 2, 3, 4, guards=3), rows(1, 2, guards=4), rows(*range(2 * MAX_PAGES))],
+    ids=["none", "half a row", "torn rows", "a guard less", "guards more", "too many"],
+)
+@pytest.mark.parametrize(("kind", "name"), [(JobKind.G1_G2, "src"), (JobKind.G2_G1, "dst")])
+def test_rows_that_do_not_fit_the_items_are_refused(kind: JobKind, name: str, side: dict[str, object]) -> None:
+    items = msgspec.structs.replace(ITEMS, **{f"{name}_{column}": value for column, value in side.items()})
+    with pytest.raises(RequestError, match=name):
+        check_job(msgspec.structs.replace(JOB, kind=kind, items=items))
+
+
+def test_a_row_may_be_loaded_in_part_but_is_stored_whole() -> None:
+    gaps = rows(NO_PAGE, NO_PAGE, 4, NO_PAGE)
+    into = msgspec.structs.replace(ITEMS, dst_index=gaps["index"], dst_generation=gaps["generation"])
+    check_job(msgspec.structs.replace(JOB, kind=JobKind.G2_G1, items=into))
+    out_of = msgspec.structs.replace(ITEMS, src_index=gaps["index"], src_generation=gaps["generation"])
+    with pytest.raises(RequestError, match="whole"):
+        check_job(msgspec.structs.replace(JOB, kind=JobKind.G1_G2, items=out_of))
+
+
+def test_a_page_is_written_once_by_a_job() -> None:
+    twice = rows(1, 2, 2, 3)
+    items = msgspec.structs.replace(ITEMS, dst_index=twice["index"], dst_generation=twice["generation"])
+    with pytest.raises(RequestError, match="twice"):
+        check_job(msgspec.structs.replace(JOB, kind=JobKind.G2_G1, items=items))
+
+
+@pytest.mark.parametrize(("kind", "column"), [(JobKind.SEAL, "dst_index"), (JobKind.CHECK, "src_index")])
+def test_jobs_on_slots_of_ranks_name_the_slots(kind: JobKind, column: str) -> None:
+    check_job(msgspec.structs.replace(JOB, kind=kind))
+    with pytest.raises(RequestError, match=column):
+        check_job(msgspec.structs.replace(JOB, kind=kind, items=msgspec.structs.replace(ITEMS, **{column: b""})))
 
 
 def test_destinations_are_numbers() -> None:
