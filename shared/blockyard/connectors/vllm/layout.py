@@ -58,10 +58,6 @@ def check_engine(config: Any, settings: ConnectorSettings) -> None:
             raise ConfigurationError("the connector does not serve engines with this", option=option, value=value)
     if getattr(config.model_config, "is_encoder_decoder", False):
         raise ConfigurationError("cross-attention is not cached", option="is_encoder_decoder")
-    if not cache.enable_prefix_caching:
-        raise ConfigurationError(
-            "blocks are named by the engine's prefix cache, which is switched off", option="enable_prefix_caching"
-        )
     algorithm = str(cache.prefix_caching_hash_algo)
     if "xxhash" in algorithm and not os.environ.get("PYTHONHASHSEED"):
         raise ConfigurationError(

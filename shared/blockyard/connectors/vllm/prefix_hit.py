@@ -49,7 +49,7 @@ def prefix_hit(
     prompt_tokens: int,
     block_tokens: int,
     row_bytes: int,
-    cost: CostModel,
+    cost: CostModel | None,
 ) -> PrefixHit:
     """Decide.
 
@@ -60,7 +60,7 @@ def prefix_hit(
         prompt_tokens: tokens to be computed or loaded; a hit may cover them all.
         block_tokens: tokens of a row.
         row_bytes: bytes of a row, of all groups together.
-        cost: measured times.
+        cost: measured times; None loads all that can be restored.
     """
     local_rows = local_tokens // block_tokens
     rows = min(prompt_tokens // block_tokens, *(len(column) for column in found))
@@ -72,9 +72,12 @@ def prefix_hit(
     restorable = restorable_rows(groups, held, local_rows, block_tokens)
     sources = [_slowest(found, row) for row in range(local_rows, restorable)]
     cuts = None if len(groups) == 1 else restorable_cuts(groups, held, local_rows, block_tokens)
-    cut = cost.choose_cut(sources, local_tokens, block_tokens, row_bytes, prompt_tokens, cuts)
-    stop = local_rows + cut.rows
-    reason = cut.reason
+    if cost is None:
+        loaded, reason = (len(sources) if cuts is None else max(cuts, default=0)), MissReason.FULL_HIT
+    else:
+        cut = cost.choose_cut(sources, local_tokens, block_tokens, row_bytes, prompt_tokens, cuts)
+        loaded, reason = cut.rows, cut.reason
+    stop = local_rows + loaded
     if reason is MissReason.FULL_HIT and stop < rows:
         reason = _why_not(found, stop)
     counted: dict[str, int] = {}

@@ -299,7 +299,7 @@ class SchedulerHalf:
             tracked.request.num_tokens,
             tokens,
             self._facts.row_bytes,
-            self._cost,
+            self._cost if self._settings.weigh_loads else None,
         )
 
     def _lease(self, tracked: TrackedRequest, hit: hits.PrefixHit) -> None:

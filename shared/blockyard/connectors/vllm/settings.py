@@ -35,6 +35,8 @@ class ConnectorSettings:
     """How long a request waits for the answer of its lookup before it is computed."""
     load_timeout_ms: int = 5_000
     """How long a load may take before its request is computed."""
+    weigh_loads: bool = True
+    """Leave out loads that take longer than computing, as measured; false loads whatever can be restored."""
     hold_ms: int = 500
     """How long blocks of a finished request may be kept for their stores; 0 = not at all."""
     model: str = ""
@@ -117,6 +119,7 @@ _READERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "executor": _executor,
     "lookup_wait_ms": _number(0, _LONGEST_MS),
     "load_timeout_ms": _number(1, _LONGEST_MS),
+    "weigh_loads": _flag,
     "hold_ms": _number(0, _LONGEST_MS),
     "model": _text,
     "weights_version": _text,
