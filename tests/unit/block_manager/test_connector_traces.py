@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.unit.block_manager.test_connector_server import RUN, WAIT_SECONDS, Setting, fill, run_of, setting, u32, u64
+from tests.unit.block_manager.connector_kit import RUN, WAIT_SECONDS, Setting, fill, run_of, setting, u32, u64
 
 from blockyard.core.errors import RequestError
 from blockyard.runtime.span_names import SpanName

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.block_manager.test_connector_server import (
+from tests.unit.block_manager.connector_kit import (
     ATTACH,
     BLOCKS,
     MEMORY_NAME,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import httpx
 import pytest
-from tests.unit.block_manager.test_connector_server import RUN, Peer, Setting, fill, run_of, setting, u32, u64
+from tests.unit.block_manager.connector_kit import RUN, Peer, Setting, fill, run_of, setting, u32, u64
 
 from blockyard.core.errors import LoadingOffError, RequestError, UnavailableError
 from blockyard.core.miss_reason import MissReason
