@@ -21,7 +21,7 @@ from blockyard.testing.fake_slots import FakeEngineMemory
 from blockyard.wire import connector_channel as channel
 from blockyard.wire.codec import PROTOCOL_VERSION
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
-from blockyard.wire.worker_channel import MapEngine, RegionInfo, UnmapEngine
+from blockyard.wire.worker_channel import ArenaInfo, MapEngine, RegionInfo, UnmapEngine
 from blockyard_block_manager.arena_keeper import ArenaKeeper
 from blockyard_block_manager.connector_server import ConnectorServer
 from blockyard_block_manager.engine_sessions import EngineSession
@@ -159,7 +159,9 @@ async def setting(make_world: MakeWorld, tmp_path: Path) -> AsyncIterator[Settin
     world.core.on_section_end = waiters.section_ended
     mapper = Mapper(world)
     index = RemoteIndex(world.clock)
-    slots = RankRequests(world.core, ArenaKeeper(), WriterProcesses(tmp_path / "writers"))
+    arena = ArenaKeeper()
+    arena.keep(ArenaInfo(arena=bytes(16), slots=16, stride_bytes=4_096, bytes=65_536), os.memfd_create("arena"))
+    slots = RankRequests(world.core, arena, WriterProcesses(tmp_path / "writers"))
     server = ConnectorServer(tmp_path / "s", world.core, mapper, index, waiters, slots)
     async with server:
         made = Setting(world, server, mapper, waiters, tmp_path / "s")
