@@ -16,7 +16,16 @@ from blockyard.connectors.rank_memory import RankMemory
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.identity import ModelIdentity
 from blockyard.core.kv_groups import NO_PAGE, GroupKind, KvGroup, Region, group_spec
-from blockyard.core.vocabulary import Availability, EngineBlockId, EngineId, GroupId, ItemStatus, RequestId, Tier
+from blockyard.core.vocabulary import (
+    Availability,
+    EngineBlockId,
+    EngineId,
+    Executor,
+    GroupId,
+    ItemStatus,
+    RequestId,
+    Tier,
+)
 from blockyard.testing.rank_engine import RankEngine
 from blockyard.testing.running_node import WAIT_SECONDS, RunningNode, eventually, running_node
 from blockyard.wire.worker_channel import GroupLayout
@@ -80,14 +89,19 @@ class Ranked:
 
 
 @asynccontextmanager
-async def ranked(node: RunningNode) -> AsyncIterator[Ranked]:
+async def ranked(node: RunningNode, executor: Executor = Executor.MAPPED) -> AsyncIterator[Ranked]:
     layouts = [
         GroupLayout(group=group.group, pages_per_row=group.pages_per_row(BLOCK_TOKENS), replicated=group.replicated)
         for group in GROUPS
     ]
     places = (regions_of(0), regions_of(4_096))
     description = EngineDescription(
-        engine=EngineId("ranked"), identity=IDENTITY, blocks=BLOCKS, groups=GROUPS, ranks=RANKS
+        engine=EngineId("ranked"),
+        identity=IDENTITY,
+        blocks=BLOCKS,
+        groups=GROUPS,
+        ranks=RANKS,
+        executor=executor,
     )
     settled: list[int] = []
     async with AsyncExitStack() as stack:
@@ -123,7 +137,11 @@ async def node(node_folder: Path) -> AsyncIterator[RunningNode]:
 
 
 async def test_rows_of_every_group_come_back_from_memory_and_disk_to_all_ranks(node: RunningNode) -> None:
-    async with ranked(node) as engine:
+    await rows_come_back(node, Executor.MAPPED)
+
+
+async def rows_come_back(node: RunningNode, executor: Executor) -> None:
+    async with ranked(node, executor) as engine:
         await engine.compute(FULL, (1, 2), *range(8), ticket=1)
         await engine.compute(WINDOW, (3, 4), *range(8, 12), ticket=2)
         await engine.compute(LATENT, (5, 6), *range(12, 20), ticket=3)

@@ -8,13 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pydantic import ByteSize
+from tests.integration.test_engine_rows import node, node_folder, rows_come_back
 
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.core.errors import UnsupportedOperationError
 from blockyard.core.vocabulary import EngineBlockId, Executor, ItemStatus, JobKind
 from blockyard.runtime.settings import G2Section, G3Section, NodeSection, NodeSettings
+from blockyard.testing.running_node import RunningNode
 from blockyard.testing.worker_driver import OffloadWorkerProcess, WorkerDriver
 from blockyard.testing.worker_jobs import Move, job_payload, named_digest
+
+__all__ = ["node", "node_folder"]
 
 SIZE = 1 << 20
 SLOTS = 8
@@ -126,3 +130,7 @@ async def test_an_executor_that_nobody_knows_is_refused_with_those_that_are_know
     await manager.attach(worker.folder.socket)
     with pytest.raises(UnsupportedOperationError, match="mapped, nixl"):
         await manager.map(memory, executor="telepathy")
+
+
+async def test_an_engine_of_several_groups_and_ranks_gets_its_rows_back_through_nixl(node: RunningNode) -> None:
+    await rows_come_back(node, Executor.NIXL)
