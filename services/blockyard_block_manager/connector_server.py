@@ -21,7 +21,6 @@ from blockyard.core.errors import (
     RequestError,
     UnavailableError,
     UnknownSessionError,
-    UnsupportedOperationError,
 )
 from blockyard.core.onboard_plan import LoadOutcome
 from blockyard.core.vocabulary import Availability, EngineId, Executor, LoadId, RequestId
@@ -40,6 +39,7 @@ from blockyard_block_manager.engine_sessions import EngineSession
 from blockyard_block_manager.engine_writes import engine_writes_settled
 from blockyard_block_manager.lookups import look_up
 from blockyard_block_manager.node_core import NodeCore
+from blockyard_block_manager.rank_requests import RankRequests, part
 from blockyard_block_manager.remote_index import RemoteIndex
 from blockyard_block_manager.section_waiters import SectionWaiters
 
@@ -53,12 +53,19 @@ class ConnectorServer:
     """Serves engines; use as ``async with``."""
 
     def __init__(
-        self, socket: Path, core: NodeCore, mapper: EngineMapper, index: RemoteIndex, waiters: SectionWaiters
+        self,
+        socket: Path,
+        core: NodeCore,
+        mapper: EngineMapper,
+        index: RemoteIndex,
+        waiters: SectionWaiters,
+        slots: RankRequests,
     ) -> None:
-        """Prepare to serve on ``socket``; engine memory is mapped by ``mapper``."""
+        """Prepare to serve on ``socket``; engine memory is mapped by ``mapper``, ranks that copy ask ``slots``."""
         self._core = core
         self._index = index
         self._waiters = waiters
+        self._slots = slots
         self._engines: dict[RpcSession, ConnectedEngine] = {}
         self._ranks = EngineRanks()
         self._mappings = EngineMappings(core, mapper)
@@ -85,7 +92,9 @@ class ConnectorServer:
         self._mappings.map_later(self._engines.values())
 
     # --- requests -----------------------------------------------------------------------------------------------------
-    async def _handle(self, rpc: RpcSession, request: channel.Request, fds: list[int]) -> channel.Reply:
+    async def _handle(
+        self, rpc: RpcSession, request: channel.Request, fds: list[int]
+    ) -> channel.Reply | tuple[channel.Reply, list[int]]:
         if isinstance(request, channel.Hello):
             return await self._hello(rpc, request, fds)
         if isinstance(request, channel.AttachRank):
@@ -115,8 +124,12 @@ class ConnectorServer:
                 load = LoadId(request.load)
                 core.close_load(session, load)
                 await self._waiters.until(lambda: session.closed or not core.loads.is_open(session, load))
-            case channel.ReserveStore() | channel.CommitStore() | channel.AbortStore():
-                raise UnsupportedOperationError("slots are not granted to ranks here", executor=session.executor.value)
+            case channel.ReserveStore():
+                return self._slots.reserve_store(session, request)
+            case channel.CommitStore():
+                self._slots.commit_store(session, request)
+            case channel.AbortStore():
+                self._slots.abort_store(session, request)
             case channel.ReportDecisions():
                 core.decisions.report(session.engine, session.dp_rank, request.decisions)
             case channel.Settle():
@@ -163,9 +176,11 @@ class ConnectorServer:
     def _open_load(self, engine: ConnectedEngine, request: channel.OpenLoad) -> channel.Reply:
         session, names = engine.session, requests.names_in(request.run)
         scope = requests.scope_of(session, request.tenant, self._core.profile.block_tokens, request.group)
-        if session.executor is Executor.ENGINE:
-            raise UnsupportedOperationError("loads are not staged for ranks here", executor=session.executor.value)
-        pages, guards = requests.pages_of(session, scope.group, len(names), request.pages, request.guards, gaps=True)
+        gaps = session.executor is not Executor.ENGINE
+        if not gaps:
+            self._slots.check_stage(session, request)
+        count = len(names) if gaps else 0  # ranks that copy know their pages themselves
+        pages, guards = requests.pages_of(session, scope.group, count, request.pages, request.guards, gaps=gaps)
         load = self._core.open_load(
             session,
             _request_id(request.request),
@@ -180,6 +195,9 @@ class ConnectorServer:
         return channel.LoadOpened(load=load)
 
     def _load_finished(self, engine: ConnectedEngine, load: LoadId, outcome: LoadOutcome) -> None:
+        if engine.session.executor is Executor.ENGINE:
+            _push(engine, self._slots.staged_push(load, outcome))
+            return
         _push(
             engine,
             channel.LoadFinished(
@@ -251,23 +269,23 @@ class ConnectorServer:
         engine.close()
         if number is not None:
             self._mappings.unmap(engine, number)
+        part(engine, self._slots.awaited(), self._rank_lost)
 
     # --- ranks --------------------------------------------------------------------------------------------------------
-    async def _attach_rank(self, rpc: RpcSession, request: channel.AttachRank, fds: list[int]) -> channel.Reply:
+    async def _attach_rank(
+        self, rpc: RpcSession, request: channel.AttachRank, fds: list[int]
+    ) -> channel.Reply | tuple[channel.Reply, list[int]]:
         check_attach(request)
         key = EngineId(request.engine), request.dp_rank
         own = self._engines.get(rpc)
         if own is not None and (own.session.engine, own.session.dp_rank) != key:
             raise RequestError("the connection belongs to another engine", field="engine", engine=request.engine)
-        earlier = self._ranks.of(key).get(request.rank)
-        if earlier is not None and earlier.rpc is rpc:
-            raise RequestError("the rank is attached already", field="rank", rank=request.rank)
         if len(fds) > 1:
             raise RequestError("a rank brings one descriptor: its memory", field="descriptors", descriptors=len(fds))
-        engine = self._engine(key)
         rank = AttachedRank(rpc, request, fds[0] if fds else None)
-        if engine is not None:
-            self._check_rank(engine, rank)
+        self._check_new(key, rank)
+        process = None if fds else await self._slots.admit(request, rpc)
+        engine, earlier = self._check_new(key, rank)
         if earlier is not None:
             _log.info("a rank attached again: its earlier connection ends", engine=request.engine, rank=request.rank)
             self._rank_lost(earlier)
@@ -275,6 +293,7 @@ class ConnectorServer:
                 earlier.rpc.close(UnknownSessionError("the rank has another connection"))
         fds.clear()
         self._ranks.attach(rank)
+        answer = None if process is None else self._slots.attach(rank, process)
         if engine is not None:
             self._join(engine, rank)
             try:
@@ -285,7 +304,16 @@ class ConnectorServer:
         if rpc.closed.is_set():
             self._rank_lost(rank)
         _log.info("rank attached", engine=request.engine, dp_rank=request.dp_rank, rank=request.rank)
-        return channel.RankAttached(version=PROTOCOL_VERSION)
+        return answer or channel.RankAttached(version=PROTOCOL_VERSION)
+
+    def _check_new(self, key: EngineKey, rank: AttachedRank) -> tuple[ConnectedEngine | None, AttachedRank | None]:
+        """Engine of a rank and its earlier attachment, as far as they are there; raises where it fits neither."""
+        engine, earlier = self._engine(key), self._ranks.of(key).get(rank.request.rank)
+        if earlier is not None and earlier.rpc is rank.rpc:
+            raise RequestError("the rank is attached already", field="rank", rank=rank.request.rank)
+        if engine is not None:
+            self._check_rank(engine, rank)
+        return engine, earlier
 
     def _join_waiting(self, engine: ConnectedEngine) -> None:
         """An engine said hello: take over those of its ranks that came before it."""
@@ -336,13 +364,16 @@ class ConnectorServer:
         _log.info("rank gone", engine=rank.request.engine, dp_rank=rank.request.dp_rank, rank=rank.request.rank)
         engine = self._engine(rank.engine)
         if engine is None or engine.ranks.get(rank.request.rank) is not rank:
+            self._slots.detach(rank)
             return
         del engine.ranks[rank.request.rank]
         number = engine.session.mapping_number
         with deciding():
             self._core.ranks_attached(engine.session, len(engine.ranks))
+        self._slots.detach(rank)
         if number is not None:
             self._mappings.unmap(engine, number)
+        part(engine, self._slots.awaited(), self._rank_lost)
 
 
 def _push(engine: ConnectedEngine, push: channel.Push) -> None:

@@ -12,7 +12,7 @@ from blockyard.core.events import BlockScope
 from blockyard.core.kv_groups import NO_PAGE
 from blockyard.core.onboard_plan import ItemState, LoadOutcome, OnboardPlan
 from blockyard.core.pins import PinKind, PinOwner
-from blockyard.core.vocabulary import Availability, BlockId, EngineBlockId, Generation, Guard, LoadId
+from blockyard.core.vocabulary import Availability, BlockId, EngineBlockId, Executor, Generation, Guard, LoadId
 from blockyard.runtime.spans import Span
 from blockyard.tiers.index_value import Locator
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
@@ -74,6 +74,11 @@ class Load:
     def owner(self) -> PinOwner:
         """Owner of its pins."""
         return PinOwner(PinKind.JOB, f"load-{self.load}")
+
+    @property
+    def staged(self) -> bool:
+        """Whether the ranks of the engine copy its rows out of G2 themselves."""
+        return self.session.executor is Executor.ENGINE
 
     @property
     def pages_per_row(self) -> int:

@@ -8,8 +8,9 @@ Threading: owned by the event loop of the service.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
+from blockyard.core.arena_writers import ArenaWriters
 from blockyard.core.block_name import BlockName
 from blockyard.core.clock import Clock
 from blockyard.core.errors import LoadingOffError
@@ -26,7 +27,6 @@ from blockyard.core.vocabulary import (
     GroupId,
     Guard,
     JobSeq,
-    Lane,
     LoadId,
     RequestId,
     Tier,
@@ -36,6 +36,7 @@ from blockyard.tiers.inventory_pages import InventoryPages
 from blockyard.wire.connector_channel import Hello
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard.wire.worker_channel import Attached, JobResult
+from blockyard_block_manager.arena_writers import RankWriters
 from blockyard_block_manager.clearing import ClearCounts, Clearing, ClearOperation
 from blockyard_block_manager.decision_log import DecisionLog
 from blockyard_block_manager.disk_writer import DiskWriter
@@ -52,16 +53,21 @@ from blockyard_block_manager.load import LoadCallback, SharedIndex
 from blockyard_block_manager.loading_switch import LoadingSwitch
 from blockyard_block_manager.manager_metrics import ManagerMetrics
 from blockyard_block_manager.manager_spans import ManagerSpans
+from blockyard_block_manager.node_gauges import show_sizes
 from blockyard_block_manager.node_profile import NodeProfile
-from blockyard_block_manager.node_tables import LOCAL_TIERS, NodeTables
+from blockyard_block_manager.node_tables import NodeTables
 from blockyard_block_manager.offloader import Offloader
 from blockyard_block_manager.onboarder import Onboarder
 from blockyard_block_manager.pack_writer import PackWriter
 from blockyard_block_manager.recovery import Recovery
 from blockyard_block_manager.shared_catalogue import SharedCatalogue
 from blockyard_block_manager.slot_freer import SlotFreer
+from blockyard_block_manager.staged_loads import StagedLoads
 from blockyard_block_manager.stager import Stager
+from blockyard_block_manager.store_grants import EngineGrants
 from blockyard_block_manager.store_ticket import StoreTicket
+
+Decided = TypeVar("Decided")
 
 
 class NodeCore:
@@ -109,10 +115,23 @@ class NodeCore:
         self._packs = PackWriter(profile, self.tables, self.desk, self._freer, self.catalogue, planner, clock)
         self.tables.on_left = self._left
         stager = Stager(profile, self.tables, self.flights, self.desk, landing, self._freer, self._packs)
+        staged = StagedLoads(self.tables)
         self.loads: Final = Onboarder(
-            profile, self.tables, self.flights, self.desk, stager, self._freer, index, clock, metrics, self.spans
+            profile,
+            self.tables,
+            self.flights,
+            self.desk,
+            stager,
+            self._freer,
+            index,
+            clock,
+            metrics,
+            self.spans,
+            staged,
         )
         self.recovery: Final = Recovery(profile, self.tables, self.desk, self._freer)
+        grants = EngineGrants(profile, self.tables, self.desk, self.flights, landing, ArenaWriters(clock))
+        self.ranks: Final = RankWriters(grants, staged, self.recovery)
         self._clearing = Clearing(self.tables, self.desk, self._freer, self._offloader, self._disk, self.recovery)
         self.tables.on_evicted = metrics.evicted
         metrics.block_size(profile.block_bytes, profile.block_tokens)
@@ -143,6 +162,7 @@ class NodeCore:
         before = session.mapping_number
         session.mapping = session.mapping_number = None
         if before is not None:
+            self.ranks.lost(session)
             self._offloader.forget(session)
             self.loads.unreachable(session)
             self.desk.cancel_mapping(before)
@@ -162,6 +182,7 @@ class NodeCore:
         if session.closed:
             return
         mapping = session.mapping_number
+        self.ranks.lost(session)
         self.sessions.close(session)
         self._offloader.forget(session)
         self.leases.release_all(session)
@@ -272,7 +293,14 @@ class NodeCore:
     def close_load(self, session: EngineSession, load: LoadId) -> None:
         """The engine has no more use for a load; it ends when no write of it can follow. Idempotent."""
         self.loads.abandon(session, load)
+        self.ranks.staged.close(session, load)
         self._end_section()
+
+    def decide(self, decision: Callable[[RankWriters], Decided]) -> Decided:
+        """Decide something about ranks and what they may write or read: one section."""
+        decided = decision(self.ranks)
+        self._end_section()
+        return decided
 
     # --- workers ------------------------------------------------------------------------------------------------------
     def worker_attached(self, role: WorkerRole, answer: Attached) -> bool:
@@ -281,6 +309,8 @@ class NodeCore:
             for session in self.sessions:
                 session.mapping = None  # a new life of the worker maps nothing yet
         replaced = self.recovery.attached(role, answer)
+        if replaced:
+            self.ranks.arena_replaced()
         self._end_section()
         return replaced
 
@@ -334,15 +364,7 @@ class NodeCore:
 
     def update_gauges(self) -> None:
         """Show the sizes of the tables in the metrics."""
-        for tier in LOCAL_TIERS:
-            if self.tables.has(tier):
-                self._metrics.pool(self.tables.pool(tier))
-        self._metrics.engine_blocks(sum(len(session.g1) for session in self.sessions))
-        for role in WorkerRole:
-            self._metrics.unsettled(role, len(self.desk.table.unsettled(role)))
-            for lane in Lane:
-                self._metrics.waiting(role, lane, self.desk.waiting(role, lane))
-        self._metrics.events_waiting(self.events.outbox.waiting)
+        show_sizes(self._metrics, self.tables, self.sessions, self.desk, self.events)
 
     def close(self) -> None:
         """End of this life: every handle is given back; nothing is written anywhere, the headers stay the truth."""
@@ -350,6 +372,7 @@ class NodeCore:
         self.desk.close()
         self.loads.close()
         self.recovery.close()
+        self.ranks.grants.close()
         self.tables.pins.close()
         self._freer.collect()
         self._freer.close()

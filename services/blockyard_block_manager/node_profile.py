@@ -40,6 +40,12 @@ class NodeProfile:
     """Blocks whose presence in the shared store this node has announced."""
     lease_share: float = 0.5
     """Share of a tier that leases may pin."""
+    grant_share: float = 0.25
+    """Share of G2 that ranks of engines may hold for writing, what waits for dead or frozen ones included."""
+    engine_grant_share: float = 0.125
+    """Share of G2 that the ranks of one engine may hold for writing."""
+    staged_share: float = 0.5
+    """Share of G2 that staged loads may pin."""
     max_lease_ms: int = 60_000
     loads_per_session: int = 1_024
     listing_part: int = 512

@@ -7,7 +7,8 @@
              G2, in order ──► a damaged G2 copy is condemned and its block starts over, while there is time ──► answer
 
 Slow stages end in G2, so when their time is over the engine is answered without waiting for them. Once a G2 to G1 job
-is handed in, the answer waits until it has settled: until then the engine's memory may still be written.
+is handed in, the answer waits until it has settled: until then the engine's memory may still be written. Of a staged
+load, whose last hop is the matter of the ranks, the slots are checked instead, and stay pinned.
 Invariants: every load ends exactly once; a load's pins end with it; a block whose source failed goes on with the next
 source, and each source is tried once.
 Threading: owned by the event loop of the service. No await.
@@ -47,6 +48,7 @@ from blockyard_block_manager.manager_spans import ManagerSpans
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.node_tables import NodeTables
 from blockyard_block_manager.slot_freer import NOT_AS_NAMED, SlotFreer
+from blockyard_block_manager.staged_loads import StagedLoads, unpin
 from blockyard_block_manager.stager import Stager
 
 _LAST_HOP_SHARE: Final = 0.2
@@ -70,6 +72,7 @@ class Onboarder:
         clock: Clock,
         metrics: ManagerMetrics,
         spans: ManagerSpans,
+        staged: StagedLoads,
     ) -> None:
         """Load from ``tables``, over ``stager``, with what ``index`` knows."""
         self._profile = profile
@@ -82,6 +85,7 @@ class Onboarder:
         self._clock = clock
         self._metrics = metrics
         self._spans = spans
+        self._staged_loads = staged
         self._loads: dict[LoadId, Load] = {}
         self._per_session: Counter[EngineSession] = Counter()
         self._dirty: set[Load] = set()
@@ -322,21 +326,20 @@ class Onboarder:
     def _last_hop(self, load: Load) -> None:
         indexes = load.plan.ready_indexes()
         ttl_ms = int((load.deadline - self._clock.monotonic()) * 1_000)
-        mapping = load.session.mapping
-        if mapping is None or not self._desk.answering(WorkerRole.OFFLOAD_WORKER):
+        if not load.session.reachable or not self._desk.answering(WorkerRole.OFFLOAD_WORKER):
             self._give_up(load, indexes, ItemStatus.UNKNOWN)
         elif ttl_ms < 1:
             self._give_up(load, indexes, ItemStatus.TIMEOUT)
         elif indexes:
-            self._issue(load, indexes, mapping, ttl_ms)
+            self._issue(load, indexes, ttl_ms)
             return
         self._finish(load)
 
-    def _issue(self, load: Load, indexes: Sequence[int], mapping: int, ttl_ms: int) -> None:
+    def _issue(self, load: Load, indexes: Sequence[int], ttl_ms: int) -> None:
         slots = [load.slots[index] for index in indexes]
         order = JobOrder(
             role=WorkerRole.OFFLOAD_WORKER,
-            kind=JobKind.G2_G1,
+            kind=JobKind.CHECK if load.staged else JobKind.G2_G1,
             lane=Lane.LOAD,
             ttl_ms=ttl_ms,
             count=len(indexes),
@@ -344,7 +347,7 @@ class Onboarder:
             scope=load.scope,
             source=Places(tuple(block for block, _ in slots), tuple(generation for _, generation in slots)),
             target=load.places(indexes),
-            mapping=mapping,
+            mapping=load.session.mapping or 0,
             cause=Cause(load.span.traceparent),
         )
         load.last_hop = self._desk.hand_in(order, lambda report: self._copied(load, indexes, order, report))
@@ -374,21 +377,14 @@ class Onboarder:
         if not self._per_session[load.session]:
             del self._per_session[load.session]
         self._dirty.discard(load)
-        self._unpin(load)
         outcome = load.plan.outcome()
+        if load.staged and not load.abandoned:
+            self._staged_loads.keep(load)
+        else:
+            unpin(self._tables, load)
         self._metrics.load_ended(outcome, self._clock.monotonic() - load.opened_at)
         self._spans.load_ended(load.span, outcome)
         load.on_finished(load.load, outcome)
-
-    def _unpin(self, load: Load) -> None:
-        """End all pins of a load as one batch in chain order, so that eviction takes the tail before the head."""
-        if load.owner not in self._tables.pins:
-            return
-        keys = [load.names[index].key for index in sorted(load.slots)]
-        held = self._tables.holds(Tier.G2, keys, load.scope.group)
-        batch = [key for key, here in zip(keys, held, strict=True) if here]
-        with self._tables.pool(Tier.G2).pin_all(batch, load.scope.group):
-            self._tables.pins.release(load.owner)
 
     def _give_up(self, load: Load, indexes: Iterable[int], status: ItemStatus) -> None:
         for index in indexes:

@@ -79,6 +79,7 @@ class Recovery:
         self._remote_excused = not (profile.g4_enabled or profile.remote_runs)
         self._arena_unsure = False
         """A writer of an earlier life of ours was at work after the headers of the arena were listed."""
+        self._engine_writers = False
         desk.on_inherited_ended = self._inherited_ended
 
     # --- state --------------------------------------------------------------------------------------------------------
@@ -163,6 +164,15 @@ class Recovery:
         self._desk.worker_dead(WorkerRole.REMOTE_TIER, worker.epoch)
         if not self._remote_excused:
             self._remote_excused = self._arena_unsure = True
+        self._set_gates()
+
+    def engine_writers(self, *, inherited: bool) -> None:
+        """Whether ranks of engines may still write under grants of an earlier life of ours.
+
+        What they wrote since the headers of the arena were listed is not known: they are listed again.
+        """
+        self._arena_unsure |= self._engine_writers and not inherited
+        self._engine_writers = inherited
         self._set_gates()
 
     # --- inventory ----------------------------------------------------------------------------------------------------
@@ -287,7 +297,7 @@ class Recovery:
     def _set_gates(self) -> None:
         worker = self._workers[WorkerRole.OFFLOAD_WORKER]
         self._tables.serving = worker.phase is WorkerPhase.READY
-        writers_known = self._remote_excused and not self._arena_unsure
+        writers_known = self._remote_excused and not self._arena_unsure and not self._engine_writers
         self._tables.grants_open = self._tables.serving and writers_known
 
 

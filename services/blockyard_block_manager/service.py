@@ -41,12 +41,14 @@ from blockyard_block_manager.manager_metrics import ManagerMetrics
 from blockyard_block_manager.manager_spans import ManagerSpans
 from blockyard_block_manager.node_core import NodeCore
 from blockyard_block_manager.node_profile import NodeProfile
+from blockyard_block_manager.rank_requests import RankRequests
 from blockyard_block_manager.readiness import Readiness
 from blockyard_block_manager.recovery import WorkerPhase
 from blockyard_block_manager.remote_index import RemoteIndex
 from blockyard_block_manager.section_waiters import SectionWaiters
 from blockyard_block_manager.traced_bus import TracedBus
 from blockyard_block_manager.worker_link import WorkerLink
+from blockyard_block_manager.writer_processes import WriterProcesses
 
 OUTBOX_BYTES: Final = 64 << 20
 TICK_SECONDS: Final = 0.02
@@ -104,8 +106,11 @@ async def serve(context: ServiceContext) -> None:
             for role, service in _workers(settings.g4.enabled).items()
         }
         worker = links[WorkerRole.OFFLOAD_WORKER]
-        engines = ConnectorServer(context.folder.socket, core, worker, node.index, node.waiters)
-        worker.on_attached = lambda replaced: _worker_attached(engines, links, replaced)
+        processes = stack.enter_context(WriterProcesses(context.folder.path / "arena-writers"))
+        slots = RankRequests(core, arena, processes)
+        slots.inherit()
+        engines = ConnectorServer(context.folder.socket, core, worker, node.index, node.waiters, slots)
+        worker.on_attached = lambda replaced: _worker_attached(engines, slots, links, replaced)
         if WorkerRole.REMOTE_TIER in links:
             node.index.connect(links[WorkerRole.REMOTE_TIER])
         core.desk.on_work = lambda role: links[role].wake()
@@ -150,7 +155,11 @@ async def _hold_lease(lease: InstanceLease) -> None:
     raise FencedError("a later life of this node is known", lease=lease.state.value)
 
 
-def _worker_attached(engines: ConnectorServer, links: dict[WorkerRole, WorkerLink], replaced: bool) -> None:
+def _worker_attached(
+    engines: ConnectorServer, slots: RankRequests, links: dict[WorkerRole, WorkerLink], replaced: bool
+) -> None:
+    if replaced:
+        slots.arena_replaced()
     if replaced and WorkerRole.REMOTE_TIER in links:
         links[WorkerRole.REMOTE_TIER].reconnect()  # it maps the old arena
     engines.map_engines()

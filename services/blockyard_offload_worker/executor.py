@@ -3,6 +3,7 @@
 ::
 
     G1_G2, G2_G1        copy thread, between engine memory and arena
+    SEAL, CHECK         copy thread, on slots that ranks write and read
     G2_G3, G3_G2        mover, between arena and slab; sources and destinations hashed by the copy thread
     FREE                headers of arena or slab
     attach              arena (made, or taken over), then the mover on it
@@ -30,6 +31,7 @@ from blockyard_offload_worker.engine_mappings import EngineMappings
 from blockyard_offload_worker.inventory import SlotTable, list_slots
 from blockyard_offload_worker.job_items import copy_items, free_items
 from blockyard_offload_worker.releases import free_in_arena
+from blockyard_offload_worker.seals import check_slots, seal_slots
 from blockyard_offload_worker.slab_transfers import SlabTransfers
 
 NO_MOVER = "none"
@@ -141,6 +143,10 @@ class OffloadExecutor:
                 return await self._move_engine_rows(job, control)
             case JobKind.G2_G3 | JobKind.G3_G2:
                 return await self._move_slab_blocks(job, control)
+            case JobKind.SEAL:
+                return await self._copies.run(job.lane, seal_slots(job, control, arena))
+            case JobKind.CHECK:
+                return await self._copies.run(job.lane, check_slots(job, control, arena, verify=self._owner.verify))
             case JobKind.FREE if job.free_tier == Tier.G2:
                 return await self._copies.run(job.lane, free_in_arena(job, free_items(job.items), control, arena))
             case JobKind.FREE:

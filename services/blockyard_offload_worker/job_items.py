@@ -86,6 +86,30 @@ class RowItem:
 
 
 @dataclass(frozen=True, slots=True)
+class SealItem:
+    """One slot that ranks of an engine have written, and the names its header gets."""
+
+    index: int
+    digest: ChainDigest
+    parent: ContentKey
+    position: int
+    target: int
+    target_mark: int
+    """Generation under which the ranks wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSlot:
+    """One slot that ranks of an engine are to read, and the block it must hold."""
+
+    index: int
+    digest: ChainDigest
+    source: int
+    source_mark: int
+    """Generation that it must have."""
+
+
+@dataclass(frozen=True, slots=True)
 class FreeItem:
     """One slot whose header is to become FREE or BAD."""
 
@@ -149,6 +173,32 @@ def row_items(job: Job, pages_per_row: int) -> list[RowItem]:
             pages=pages[index * pages_per_row : (index + 1) * pages_per_row],
             guards=guards[index * pages_per_row : (index + 1) * pages_per_row],
         )
+        for index in range(items.count)
+    ]
+
+
+def seal_items(items: Items) -> list[SealItem]:
+    """Items of a ``SEAL`` job."""
+    positions, slots = _integers(items.positions, "<u4"), _integers(items.dst_index, "<u4")
+    generations = _integers(items.dst_generation, "<u8")
+    return [
+        SealItem(
+            index=index,
+            digest=_digest(items, index),
+            parent=_parent(items, index),
+            position=int(positions[index]),
+            target=int(slots[index]),
+            target_mark=int(generations[index]),
+        )
+        for index in range(items.count)
+    ]
+
+
+def check_items(items: Items) -> list[SourceSlot]:
+    """Items of a ``CHECK`` job."""
+    slots, generations = _integers(items.src_index, "<u4"), _integers(items.src_generation, "<u8")
+    return [
+        SourceSlot(index, _digest(items, index), int(slots[index]), int(generations[index]))
         for index in range(items.count)
     ]
 

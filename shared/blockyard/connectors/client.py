@@ -7,6 +7,7 @@
     load(request, run, pages) -> LoadResult           bytes into G1, exact status per row
     register(run, pages)                              rows complete in G1: offered to the lower tiers
     deregister(blocks) / reset()                      G1 blocks about to be reused
+    reserve_store … close_load                        slots that ranks copy themselves (``connectors.slot_calls``)
 
 *Pages* are the engine blocks of the rows of a run, row by row (see ``core.kv_groups``). ``lookup``, ``load`` and
 ``register`` take the W3C ``traceparent`` of the engine's request: what the node records about them joins that trace.
@@ -43,6 +44,7 @@ from blockyard.connectors.load_result import LoadResult
 from blockyard.connectors.manager_connector import ManagerConnector, Works
 from blockyard.connectors.manager_link import CALL_TIMEOUT_SECONDS, ManagerLink, Notice
 from blockyard.connectors.rank_memory import RankMemory, attach_message
+from blockyard.connectors.slot_calls import SlotCalls
 from blockyard.connectors.store_tickets import StoreTickets
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import (
@@ -69,7 +71,7 @@ __all__ = ["BlockyardClient", "EngineDescription", "LoadResult"]
 _ONLY_GROUP: Final = GroupId(0)
 
 
-class BlockyardClient:
+class BlockyardClient(SlotCalls):
     """Connection of one engine to the block-manager of its node; use as an async context manager."""
 
     def __init__(
@@ -111,6 +113,7 @@ class BlockyardClient:
         self._tickets = StoreTickets(on_stores_settled)
         self._loading: bool | None = None
         self._connector = ManagerConnector(socket, self._introduce, self._state_changed, self._noticed)
+        super().__init__(self._connector.connected)
         self._reports = G1Reports(guards, self._connector.connected)
 
     async def __aenter__(self) -> Self:
@@ -122,6 +125,7 @@ class BlockyardClient:
         """Close the connection; the node drops this engine's G1 set, and loads in progress end."""
         await self._connector.stop()
         await self._loads.close()
+        await self._end_slot_calls()
 
     # --- state --------------------------------------------------------------------------------------------------------
     async def wait_connected(self, timeout_seconds: float) -> None:

@@ -2,12 +2,13 @@
 
 The node counts the connection as the life of the rank: while there is none, it touches no memory of the engine. With
 executor ``engine`` the rank keeps its memory and gets the arena instead, which its own copies read and write; the arena
-stays mapped while the connection is away, since copies may be under way, and leaves when the node has another one.
+stays mapped while the connection is away, since copies may be under way, and leaves when the node has another one. An
+attach says that nothing of before is under way any more: the node gives the slots to others.
 Invariants: at most one arena is mapped; ``on_arena`` is told of every change, the loss of the old one first.
 Threading: one event loop.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Self, final
 
@@ -20,6 +21,10 @@ from blockyard.runtime.rpc.frame_buffer import close_descriptors
 from blockyard.tiers.arena import Arena
 from blockyard.wire import connector_channel as channel
 from blockyard.wire.worker_channel import ArenaInfo
+
+
+async def _nothing_under_way() -> None:
+    """A rank whose memory others copy has no copies of its own."""
 
 
 @final
@@ -37,6 +42,7 @@ class RankLink:
         *,
         on_state: Callable[[bool], None] = lambda attached: None,
         on_arena: Callable[[Arena | None], None] = lambda arena: None,
+        drained: Callable[[], Awaitable[None]] = _nothing_under_way,
     ) -> None:
         """Prepare.
 
@@ -49,11 +55,14 @@ class RankLink:
             regions: where the pages of each group lie, also where the memory is not handed over.
             on_state: told True after each attach and False after each loss of the connection.
             on_arena: told which arena the rank may copy to and from; None before it is unmapped.
+            drained: awaited before each attach, which tells the node that the rank is done with every slot it was told
+                of before; returns once no copy of these is under way or will follow.
         """
         memory_bytes = 0 if memory is None else memory.memory_bytes
         self._request = attach_message(engine, dp_rank, rank, memory_bytes, regions)
         self._fds = () if memory is None else (memory.fd,)
         self._on_arena = on_arena
+        self._drained = drained
         self.arena: Arena | None = None
         """What the rank may copy to and from."""
         self._connector = ManagerConnector(socket, self._introduce, on_state, self._noticed)
@@ -78,6 +87,7 @@ class RankLink:
         self._leave_arena()
 
     async def _introduce(self, link: ManagerLink) -> Works:
+        await self._drained()
         attached, received = await link.introduce(self._request, channel.RankAttached, self._fds)
         self._take_arena(attached.arena, received)
         return ()
