@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.engines.contract.engine_parts import Engine, model_folder
 
 

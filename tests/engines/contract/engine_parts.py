@@ -17,7 +17,13 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 import torch
 from vllm import SamplingParams
 from vllm.config import CacheConfig, DeviceConfig, KVTransferConfig, ModelConfig, SchedulerConfig, VllmConfig
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    SupportsHMA,
+)
 from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -28,6 +34,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from blockyard.connectors.load_result import LoadResult
 from blockyard.connectors.vllm.connector import BlockyardConnector
+from blockyard.connectors.vllm.metadata import BlockyardMetadata
 from blockyard.connectors.vllm.node_calls import LoadEnded, LookupAnswered, News, NodeState, Rows, StoresSettled
 from blockyard.core.vocabulary import Availability, EngineBlockId, ItemStatus, Tier
 from blockyard.wire.connector_channel import RequestDecision
@@ -137,6 +144,34 @@ class ScriptedConnector(BlockyardConnector):
         return NODE
 
 
+class OtherConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # the engine ships no types here
+    """Somebody else's connector, which brings one engine block of every prompt at once."""
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
+        return (BLOCK, False) if num_computed_tokens == 0 else (0, False)
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        pass
+
+    def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
+        return BlockyardMetadata()
+
+    def request_finished_all_groups(self, request: Any, block_ids: Any) -> tuple[bool, None]:
+        return False, None
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        pass
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        pass
+
+    def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
+        pass
+
+    def wait_for_save(self) -> None:
+        pass
+
+
 def model_folder(folder: Path) -> Path:
     """Just enough of a model for the configuration of an engine."""
     config = {
@@ -184,8 +219,9 @@ class Engine:
         connector: dict[str, Any] | None = None,
         batch_tokens: int = 512,
         policy: str = "recompute",
+        several: bool = False,
     ) -> None:
-        """``windows``: per KV group its window, 0 for full attention."""
+        """``windows``: per KV group its window, 0 for full attention; ``several``: connectors within one."""
         global NODE
         self.node = NODE = ScriptedNode()
         settings = {"blockyard.socket": "/nowhere/engines.sock", "blockyard.block_tokens": ROW, **(extra or {})}
@@ -230,7 +266,8 @@ class Engine:
             block_size=BLOCK,
         )
         self.connector: Any = self.scheduler.connector
-        self.rank = ScriptedConnector(config, KVConnectorRole.WORKER, kv_config)
+        kind = KVConnectorFactory.get_connector_class(transfer) if several else ScriptedConnector
+        self.rank: Any = kind(config, KVConnectorRole.WORKER, kv_config)
         self.free_at_start = self.free
 
     @property

@@ -1,13 +1,19 @@
 """The connector in the engine's real scheduler: lookups, loads, stores, and what is left behind."""
 
-import numpy as np
+from collections.abc import Callable
 
+import numpy as np
+from tests.engines.contract.engine_parts import BLOCK, ROW, Engine, table
+from vllm.v1.request import RequestStatus
+
+from blockyard.connectors.vllm.node_calls import Rows
 from blockyard.core.kv_groups import NO_PAGE
 from blockyard.core.vocabulary import Availability
-from tests.engines.contract.engine_parts import BLOCK, ROW, Engine, table
+
+Make = Callable[..., Engine]
 
 
-def loaded(engine: Engine) -> tuple[int, tuple[object, ...]]:
+def loaded(engine: Engine) -> tuple[int, tuple[Rows, ...]]:
     ((number, (_, rows)),) = engine.node.loads.items()
     return number, rows
 
@@ -22,7 +28,7 @@ def test_a_request_waits_for_its_lookup_and_is_computed_on_a_miss(engine: Engine
     engine.check_nothing_is_left()
 
 
-def test_a_lookup_that_comes_too_late_is_a_miss(make_engine) -> None:
+def test_a_lookup_that_comes_too_late_is_a_miss(make_engine: Make) -> None:
     engine = make_engine(extra={"blockyard.lookup_wait_ms": 0})
     engine.request("a", ROW + 5)
     assert engine.step().tokens == {"a": ROW + 5}
@@ -78,7 +84,7 @@ def test_rows_that_fill_up_while_decoding_are_registered_too(engine: Engine) -> 
     assert [rows.count for rows in engine.node.registered.values()] == [1]
 
 
-def test_chunks_of_a_prompt_register_each_row_once(make_engine) -> None:
+def test_chunks_of_a_prompt_register_each_row_once(make_engine: Make) -> None:
     engine = make_engine(batch_tokens=ROW + BLOCK)
     engine.node.holds = (0,)
     engine.request("a", 4 * ROW)
@@ -116,8 +122,6 @@ def test_a_load_that_brings_nothing_is_computed_and_not_asked_for_again(engine: 
 
 
 def test_an_aborted_request_keeps_its_blocks_until_its_load_has_ended(engine: Engine) -> None:
-    from vllm.v1.request import RequestStatus
-
     engine.node.holds = (2,)
     engine.request("a", 2 * ROW + 5)
     engine.step()
@@ -133,8 +137,6 @@ def test_an_aborted_request_keeps_its_blocks_until_its_load_has_ended(engine: En
 
 
 def test_a_request_aborted_between_the_end_of_its_load_and_the_echo_is_freed_once(engine: Engine) -> None:
-    from vllm.v1.request import RequestStatus
-
     engine.node.holds = (2,)
     engine.request("a", 2 * ROW + 5)
     engine.step()
@@ -190,7 +192,7 @@ def test_a_finished_request_is_held_until_its_stores_are_settled(engine: Engine)
     engine.check_nothing_is_left()
 
 
-def test_a_request_is_not_held_longer_than_allowed(make_engine) -> None:
+def test_a_request_is_not_held_longer_than_allowed(make_engine: Make) -> None:
     engine = make_engine(extra={"blockyard.hold_ms": 1})
     engine.node.holds, engine.node.settles = (0,), False
     engine.request("a", ROW + 5, output=1)
@@ -200,7 +202,7 @@ def test_a_request_is_not_held_longer_than_allowed(make_engine) -> None:
     engine.check_nothing_is_left()
 
 
-def test_preempted_requests_ask_again_and_their_rows_are_dropped(make_engine) -> None:
+def test_preempted_requests_ask_again_and_their_rows_are_dropped(make_engine: Make) -> None:
     engine = make_engine(blocks=20)
     engine.node.holds = (0,)
     engine.request("a", 2 * ROW, output=60)
