@@ -1,0 +1,205 @@
+"""Calls through a client in a thread of its own: order, answers that always come, and an end within bounds."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blockyard.connectors.client_thread import ClientThread
+from blockyard.connectors.engine_description import EngineDescription
+from blockyard.connectors.engine_guards import EngineGuards
+from blockyard.connectors.load_result import LoadResult
+from blockyard.connectors.vllm.node_calls import (
+    LoadEnded,
+    LookupAnswered,
+    NodeState,
+    Rows,
+    StoresSettled,
+    ThreadedCalls,
+)
+from blockyard.core.errors import RequestError, UnavailableError
+from blockyard.core.identity import ModelIdentity
+from blockyard.core.kv_groups import NO_PAGE, KvGroup
+from blockyard.core.vocabulary import Availability, EngineBlockId, EngineId, GroupId, Guard, ItemStatus, Tier
+
+DESCRIPTION = EngineDescription(
+    engine=EngineId("e"), identity=ModelIdentity(model="m"), blocks=16, groups=(KvGroup(engine_block_tokens=256),)
+)
+ROWS = Rows(GroupId(0), 1, [b"a" * 32, b"b" * 32], [EngineBlockId(3), NO_PAGE], [Guard(1), Guard(9)])
+DEADLINE_SECONDS = 10.0
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Poll under a deadline: the other thread has no event that this one could wait for."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+class ScriptedClient:
+    """A client whose answers the test chooses."""
+
+    def __init__(self, *_: object, on_state: Any, on_loading: Any, on_stores_settled: Any) -> None:
+        self.on_state, self.on_loading, self.on_stores_settled = on_state, on_loading, on_stores_settled
+        self.calls: list[str] = []
+        self.guards: Sequence[Guard] = ()
+        self.error: Exception | None = None
+        self.unsettled_blocks: frozenset[EngineBlockId] = frozenset()
+
+    def _called(self, name: str) -> None:
+        self.calls.append(name)
+        if self.error is not None:
+            raise self.error
+
+    async def lookup(self, run: Any, *, groups: Any, remote_wait_seconds: float) -> Any:
+        self._called("lookup")
+        return ((Availability.G2,) * len(run),)
+
+    async def load(self, request: Any, run: Any, pages: Any, *, guards: Any, group: Any, ttl_seconds: float) -> Any:
+        self._called("load")
+        self.guards = guards
+        return LoadResult((ItemStatus.OK,) * len(run), (Tier.G2,) * len(run))
+
+    async def register(self, run: Any, pages: Any, *, group: Any, guards: Any, ticket: int) -> None:
+        self._called("register")
+        self.on_stores_settled(ticket)
+
+    async def deregister(self, blocks: Any) -> None:
+        self._called("deregister")
+
+
+class Scene:
+    """Calls with a scripted client."""
+
+    def __init__(self) -> None:
+        self.guards = EngineGuards(16)
+        self.client: Any = None
+        ready = threading.Event()
+
+        @asynccontextmanager
+        async def connect(*arguments: Any, **options: Any) -> AsyncIterator[Any]:
+            self.client = ScriptedClient(*arguments, **options)
+            ready.set()
+            yield self.client
+
+        self.calls = ThreadedCalls(Path("/nowhere"), DESCRIPTION, self.guards, client=connect)
+        assert ready.wait(DEADLINE_SECONDS)
+
+    def close(self) -> None:
+        self.calls.close()
+        self.guards.close()
+
+
+@pytest.fixture
+def scene() -> Any:
+    scene = Scene()
+    yield scene
+    scene.close()
+
+
+def test_a_lookup_is_answered(scene: Scene) -> None:
+    scene.calls.lookup("r", 1, [b"a" * 32], 0.1)
+    until(lambda: bool(scene.calls.news))
+    answer = scene.calls.news.popleft()
+    assert isinstance(answer, LookupAnswered)
+    assert answer.found == ((Availability.G2,),)
+
+
+@pytest.mark.parametrize("error", [UnavailableError("away"), RequestError("refused"), ValueError("a fault")])
+def test_lookups_and_loads_that_fail_are_answered_too(scene: Scene, error: Exception) -> None:
+    scene.client.error = error
+    scene.calls.lookup("r", 1, [b"a" * 32], 0.1)
+    scene.calls.load(7, "r", [ROWS], 1.0)
+    until(lambda: len(scene.calls.news) == 2)
+    answer, ended = scene.calls.news
+    assert isinstance(answer, LookupAnswered)
+    assert answer.found is None
+    assert isinstance(ended, LoadEnded)
+    assert ended.results == (LoadResult.unknown(1),)
+
+
+def test_a_load_ends_only_when_no_write_into_its_pages_can_follow(scene: Scene) -> None:
+    scene.client.unsettled_blocks = frozenset({EngineBlockId(3)})
+    scene.calls.load(7, "r", [ROWS], 1.0)
+    until(lambda: "load" in scene.client.calls)
+    scene.calls.deregister([EngineBlockId(5)])
+    until(lambda: "deregister" in scene.client.calls)
+    assert not scene.calls.news
+    scene.client.unsettled_blocks = frozenset()
+    until(lambda: bool(scene.calls.news))
+    assert scene.client.guards == [1, 0], "a page that is left out has no guard"
+
+
+def test_calls_begin_in_the_order_in_which_they_were_made(scene: Scene) -> None:
+    for ticket in range(1, 20):
+        scene.calls.deregister([EngineBlockId(1)])
+        scene.calls.register(ROWS, ticket)
+    until(lambda: len(scene.client.calls) == 38)
+    assert scene.client.calls == ["deregister", "register"] * 19
+    assert [item.ticket for item in scene.calls.news if isinstance(item, StoresSettled)] == list(range(1, 20))
+
+
+def test_state_and_switch_of_the_node_are_told_together(scene: Scene) -> None:
+    scene.client.on_state(True)
+    scene.client.on_loading(False)
+    assert list(scene.calls.news) == [NodeState(True, True), NodeState(True, False)]
+
+
+def test_a_thread_that_has_ended_takes_calls_and_forgets_them(scene: Scene) -> None:
+    assert scene.calls.alive
+    scene.calls.close()
+    assert not scene.calls.alive
+    scene.calls.lookup("r", 1, [b"a" * 32], 0.1)
+    assert scene.client.calls == []
+
+
+def test_calls_under_way_are_cancelled_at_the_end() -> None:
+    begun, cancelled = threading.Event(), threading.Event()
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[None]:
+        yield None
+
+    async def call(_: None) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    thread: ClientThread[None] = ClientThread(connect, "test")
+    thread.start()
+    thread.post(call)
+    assert begun.wait(DEADLINE_SECONDS)
+    assert thread.stop()
+    assert cancelled.is_set()
+
+
+def test_a_fault_of_a_call_is_counted_and_the_next_one_is_carried_out(caplog: pytest.LogCaptureFixture) -> None:
+    done = threading.Event()
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[None]:
+        yield None
+
+    async def broken(_: None) -> None:
+        raise RequestError("refused")
+
+    async def whole(_: None) -> None:
+        done.set()
+
+    thread: ClientThread[None] = ClientThread(connect, "test")
+    thread.start()
+    for call in (broken, broken, whole):
+        thread.post(call)
+    assert done.wait(DEADLINE_SECONDS)
+    assert thread.stop()
+    assert thread.failures == 2
+    assert len([record for record in caplog.records if "a call to the node failed" in record.message]) == 1
