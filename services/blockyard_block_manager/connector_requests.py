@@ -13,7 +13,7 @@ from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import RequestError, TooManyKeysError
 from blockyard.core.events import BlockScope
 from blockyard.core.kv_groups import NO_PAGE
-from blockyard.core.vocabulary import DIGEST_BYTES, ContentKey, EngineBlockId, GroupId, Guard, TenantDigest
+from blockyard.core.vocabulary import DIGEST_BYTES, ContentKey, EngineBlockId, GroupId, Guard, RequestId, TenantDigest
 from blockyard.wire.codec import MAX_KEYS_PER_CALL
 from blockyard.wire.connector_channel import Run
 from blockyard_block_manager.engine_checks import MAX_GROUPS
@@ -23,6 +23,8 @@ from blockyard_block_manager.g1_set import G1Row
 MAX_POSITION: Final = 2**32 - 1
 MAX_PAGES: Final = 262_144
 """Most pages in one call."""
+_MAX_REQUEST_NAME: Final = 256
+_MAX_TTL_MS: Final = 600_000
 _TENANT_BYTES: Final = 16
 
 
@@ -131,3 +133,17 @@ def _column(data: bytes, kind: str, field: str) -> list[int]:
         raise RequestError("a column is cut", field=field, length=len(data))
     values: list[int] = np.frombuffer(data, dtype=kind).tolist()
     return values
+
+
+def request_id(name: str) -> RequestId:
+    """Name of a request of an engine; raises ``RequestError`` where it is none."""
+    if not name or len(name) > _MAX_REQUEST_NAME:
+        raise RequestError("a request has a name", field="request", limit=_MAX_REQUEST_NAME)
+    return RequestId(name)
+
+
+def ttl(ttl_ms: int) -> int:
+    """A time to live in milliseconds; raises ``RequestError`` where it is none."""
+    if not 1 <= ttl_ms <= _MAX_TTL_MS:
+        raise RequestError("a time to live is positive and bounded", field="ttl_ms", limit=_MAX_TTL_MS)
+    return ttl_ms

@@ -23,7 +23,7 @@ from blockyard.core.errors import (
     UnknownSessionError,
 )
 from blockyard.core.onboard_plan import LoadOutcome
-from blockyard.core.vocabulary import Availability, EngineId, Executor, LoadId, RequestId
+from blockyard.core.vocabulary import Availability, EngineId, Executor, LoadId
 from blockyard.runtime.current_trace import TraceScope, current_trace
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.rpc.server import RpcServer
@@ -43,8 +43,6 @@ from blockyard_block_manager.rank_requests import RankRequests, part
 from blockyard_block_manager.remote_index import RemoteIndex
 from blockyard_block_manager.section_waiters import SectionWaiters
 
-_MAX_REQUEST_NAME: Final = 256
-_MAX_TTL_MS: Final = 600_000
 _MAX_REMOTE_WAIT_MS: Final = 10_000
 _log: Final = get_logger(__name__)
 
@@ -91,6 +89,15 @@ class ConnectorServer:
         """The offload-worker has attached: map what its life does not map yet, in the background."""
         self._mappings.map_later(self._engines.values())
 
+    def arena_replaced(self) -> None:
+        """Copies are made between engine memory and another arena now: all of it is mapped under new numbers."""
+        for engine in list(self._engines.values()):
+            number = engine.session.mapping_number
+            if number is not None:
+                with deciding():
+                    self._core.ranks_attached(engine.session, len(engine.ranks))
+                self._mappings.unmap(engine, number)
+
     # --- requests -----------------------------------------------------------------------------------------------------
     async def _handle(
         self, rpc: RpcSession, request: channel.Request, fds: list[int]
@@ -117,7 +124,7 @@ class ConnectorServer:
             case channel.Reserve():
                 return self._reserve(session, request)
             case channel.Release():
-                core.release(session, _request_id(request.request))
+                core.release(session, requests.request_id(request.request))
             case channel.OpenLoad():
                 return self._open_load(engine, request)
             case channel.CloseLoad():
@@ -169,8 +176,8 @@ class ConnectorServer:
 
     def _reserve(self, session: EngineSession, request: channel.Reserve) -> channel.Reply:
         names, groups = requests.names_in(request.run), requests.groups_in(session, request.groups)
-        ttl_ms = min(_ttl(request.ttl_ms), self._core.profile.max_lease_ms)
-        held = self._core.reserve(session, _request_id(request.request), names, groups, ttl_ms)
+        ttl_ms = min(requests.ttl(request.ttl_ms), self._core.profile.max_lease_ms)
+        held = self._core.reserve(session, requests.request_id(request.request), names, groups, ttl_ms)
         return channel.Reserved(held=held, ttl_ms=ttl_ms)
 
     def _open_load(self, engine: ConnectedEngine, request: channel.OpenLoad) -> channel.Reply:
@@ -183,12 +190,12 @@ class ConnectorServer:
         pages, guards = requests.pages_of(session, scope.group, count, request.pages, request.guards, gaps=gaps)
         load = self._core.open_load(
             session,
-            _request_id(request.request),
+            requests.request_id(request.request),
             scope,
             names,
             pages,
             guards,
-            _ttl(request.ttl_ms),
+            requests.ttl(request.ttl_ms),
             lambda load, outcome: self._load_finished(engine, load, outcome),
             current_trace(),
         )
@@ -381,15 +388,3 @@ def _push(engine: ConnectedEngine, push: channel.Push) -> None:
         engine.rpc.push(push)
     except PeerClosedError:
         _log.debug("an engine went before it was told", engine=engine.session.engine, push=type(push).__name__)
-
-
-def _request_id(name: str) -> RequestId:
-    if not name or len(name) > _MAX_REQUEST_NAME:
-        raise RequestError("a request has a name", field="request", limit=_MAX_REQUEST_NAME)
-    return RequestId(name)
-
-
-def _ttl(ttl_ms: int) -> int:
-    if not 1 <= ttl_ms <= _MAX_TTL_MS:
-        raise RequestError("a time to live is positive and bounded", field="ttl_ms", limit=_MAX_TTL_MS)
-    return ttl_ms

@@ -40,6 +40,10 @@ class Readiness:
             WorkerPhase.LISTING: "the inventory of G2 and G3 is not complete",
             WorkerPhase.READY: "",
         }
+        inherited = self._core.ranks.writers.inherited
+        names = ", ".join(sorted({writer.process.rank.engine for writer in inherited}))
+        why = f"ranks of engines may still write for an earlier life ({names}): {_NO_GRANTS} before they have attached"
+        health.set("arena-writers", not inherited, why if inherited else "")
         hangs = self._hangs(WorkerRole.OFFLOAD_WORKER)
         detail = "the offload-worker does not answer: G2 and G3 are unknown" if hangs else details[phase]
         health.set("local-tiers", not detail, detail)

@@ -133,6 +133,8 @@ async def _tick(core: NodeCore, links: dict[WorkerRole, WorkerLink]) -> None:
             actions = core.tick()
         for action in actions:
             links[action.role].act(action)
+        if core.ranks.overdue and core.recovery.arena is not None:
+            links[WorkerRole.OFFLOAD_WORKER].give_up_arena(core.recovery.arena.arena)
         if ticks % _GAUGE_TICKS == 0:
             core.update_gauges()
         ticks += 1
@@ -160,6 +162,7 @@ def _worker_attached(
 ) -> None:
     if replaced:
         slots.arena_replaced()
+        engines.arena_replaced()
     if replaced and WorkerRole.REMOTE_TIER in links:
         links[WorkerRole.REMOTE_TIER].reconnect()  # it maps the old arena
     engines.map_engines()

@@ -68,6 +68,7 @@ class WorkerLink:
         self._arena = arena
         self._rpc: Rpc | None = None
         self._attached = False
+        self._give_up = b""
         self._results: deque[channel.JobResult] = deque()
         self._actions: deque[JobAction] = deque()
         self._wake = asyncio.Event()
@@ -98,6 +99,12 @@ class WorkerLink:
         """End the present connection; the next one attaches anew."""
         if self._rpc is not None:
             self._rpc.close()
+
+    def give_up_arena(self, arena: bytes) -> None:
+        """Have the worker replace this arena, with the next attach. Idempotent."""
+        if self._give_up != arena:
+            self._give_up = arena
+            self.reconnect()
 
     async def run(self) -> None:
         """Keep the channel up until cancelled."""
@@ -166,7 +173,11 @@ class WorkerLink:
     async def _attach(self, rpc: Rpc) -> None:
         profile = self._core.profile
         request = channel.Attach(
-            version=PROTOCOL_VERSION, instance=profile.instance, epoch=profile.epoch, arena=self._arena.info
+            version=PROTOCOL_VERSION,
+            instance=profile.instance,
+            epoch=profile.epoch,
+            arena=self._arena.info,
+            give_up=self._give_up,
         )
         reply, fds = await rpc.call_with_fds(request, timeout_seconds=ATTACH_SECONDS, fds=self._arena.fds)
         try:

@@ -4,7 +4,8 @@ The block-manager keeps a descriptor of the arena over the life of a worker and 
 blocks of host memory survive this process. An arena whose sizes do not fit the settings is not taken over: the blocks
 in it are of another layout, and a new one is made.
 
-Invariants: one arena per life of the process; a second attach never changes it. Threading: event loop only.
+Invariants: one arena at a time; an attach changes it only where it asks to give up this very arena, for the sake of a
+writer that stands still (``replace``). Threading: event loop only.
 """
 
 import os
@@ -151,6 +152,20 @@ class ArenaOwner:
             self._reservation = ArenaReservation(self._arena)
         _log.info("arena ready", origin=self._origin.value, slots=self._arena.slots, arena=self._arena.arena_id.hex())
         return self._arena
+
+    def replace(self) -> Arena:
+        """Own a new, empty arena instead; the old one lives on only in processes that map it. Nothing uses it here.
+
+        Raises:
+            ConfigurationError: the system refuses a new arena; the old one stays.
+        """
+        arena = Arena.create(self._plan.slots, self._plan.payload_bytes, creator_epoch=self._worker_epoch)
+        self.close()
+        self._arena, self._origin, self._reservation = arena, ArenaOrigin.CREATED, None
+        if self._reserve:
+            self._reservation = ArenaReservation(arena)
+        _log.warning("arena replaced: host memory starts empty", slots=arena.slots, arena=arena.arena_id.hex())
+        return arena
 
     def close(self) -> None:
         """Give the arena up; its bytes live on while another process holds a descriptor. Idempotent."""

@@ -3,8 +3,8 @@
 A disk that has no room or fails at start does not stop the node: host memory works on, and stores to disk are answered
 with what is wrong. A file that is not ours does stop it, since going on could destroy somebody's data.
 
-Invariants: the mover is opened once and closed before the slab. Threading: event loop; opening a slab blocks and runs
-in a thread.
+Invariants: the mover is opened once per arena and closed before the slab. Threading: event loop; opening a slab blocks
+and runs in a thread.
 """
 
 import asyncio
@@ -138,6 +138,16 @@ class DiskTier:
             self._chosen = await self._open_mover(arena)
             _log.info("mover ready", mover=self._chosen.mover.name, reason=self._chosen.reason)
         return self._chosen
+
+    async def unbind(self) -> None:
+        """End the mover, which moves nothing now: its arena is given up.
+
+        Raises:
+            TransferError: a move never ended.
+        """
+        if self._chosen is not None:
+            await self._chosen.mover.close()
+            self._chosen = None
 
     async def _open_mover(self, arena: Arena) -> ChosenMover:
         folder, direct = self._plan.folder, self.slab.direct

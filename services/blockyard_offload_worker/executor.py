@@ -6,7 +6,7 @@
     SEAL, CHECK         copy thread, on slots that ranks write and read
     G2_G3, G3_G2        mover, between arena and slab; sources and destinations hashed by the copy thread
     FREE                headers of arena or slab
-    attach              arena (made, or taken over), then the mover on it
+    attach              arena (made, taken over, or replaced), then the mover on it
     inventory           headers of arena or slab
 
 Invariants: no job touches anything before the first attach; a stopping executor lets running jobs end and takes no
@@ -14,13 +14,15 @@ more. Threading: event loop; bytes are touched by the copy thread and the mover'
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from blockyard.core.errors import ConfigurationError, LayoutMismatchError, UnavailableError, UnsupportedOperationError
 from blockyard.core.vocabulary import Epoch, ItemStatus, JobKind, Lane, Tier
 from blockyard.runtime.job_executor import AttachAnswer, JobControl
 from blockyard.runtime.rpc.frame_buffer import close_descriptors
+from blockyard.tiers.arena import Arena
 from blockyard.tiers.open_mover import ChosenMover
 from blockyard.wire.worker_channel import Attach, Find, Found, InventoryPage, Job, MapEngine, UnmapEngine
 from blockyard_offload_worker.arena_owner import ArenaOwner
@@ -87,6 +89,8 @@ class OffloadExecutor:
     async def attach(self, attach: Attach, arena_fd: int | None) -> AttachAnswer:
         """Own an arena (the one handed over, if it fits) and open the mover on it."""
         arena = self._owner.attach(attach.arena, arena_fd)
+        if arena.arena_id == attach.give_up:
+            arena = await self._replace_arena()
         if not isinstance(self._disk, DiskTier):
             return AttachAnswer(mover=NO_MOVER, arena=arena.info(), arena_fd=arena.fd)
         try:
@@ -102,6 +106,17 @@ class OffloadExecutor:
         """Take no more jobs and return when none runs."""
         self._stopping = True
         await self._idle.wait()
+
+    async def _replace_arena(self) -> Arena:
+        """Another arena, once nothing moves in the old one; jobs that come meanwhile are not carried out."""
+        stopping, self._stopping = self._stopping, True
+        try:
+            await self._idle.wait()
+            if isinstance(self._disk, DiskTier):
+                await self._disk.unbind()
+            return self._owner.replace()
+        finally:
+            self._stopping = stopping
 
     # --- engines --------------------------------------------------------------------------------------------------
     async def map_engine(self, request: MapEngine, fds: Sequence[int]) -> None:
@@ -124,12 +139,17 @@ class OffloadExecutor:
             UnsupportedOperationError: this worker does not move blocks that way.
             UnavailableError: there is no arena yet, or the worker is stopping.
         """
+        with self._using_tiers():
+            return await self._dispatch(job, control)
+
+    @contextmanager
+    def _using_tiers(self) -> Iterator[None]:
         if self._stopping:
-            raise UnavailableError("the offload-worker is stopping")
+            raise UnavailableError("the offload-worker is stopping, or its arena is being replaced")
         self._running += 1
         self._idle.clear()
         try:
-            return await self._dispatch(job, control)
+            yield
         finally:
             self._running -= 1
             if not self._running:
@@ -193,7 +213,8 @@ class OffloadExecutor:
         table = self._table(tier)
         if table is None:
             return InventoryPage(worker_epoch=self._worker_epoch, tier=tier, records=b"", cursor=cursor, end=True)
-        page = await self._copies.run(Lane.LOAD, list_slots(table, cursor, max_records, busy))
+        with self._using_tiers():
+            page = await self._copies.run(Lane.LOAD, list_slots(table, cursor, max_records, busy))
         return InventoryPage(
             worker_epoch=self._worker_epoch, tier=tier, records=page.records, cursor=page.cursor, end=page.end
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from blockyard.core.jobs import GenerationRule, generation_rule
 from blockyard.core.vocabulary import (
     ROOT_KEY,
     ChainDigest,
@@ -118,7 +119,8 @@ class ScriptedControl:
         if header is None:
             return ItemStatus.OK
         granted = int(np.frombuffer(self.job.items.dst_generation, "<u8")[item])
-        fits = granted == header if self.job.kind is JobKind.FREE else granted > header
+        equal = generation_rule(self.job.kind) is GenerationRule.EQUAL
+        fits = granted == header if equal else granted > header
         return ItemStatus.OK if fits else ItemStatus.SKIPPED
 
     def index_is_pending(self) -> None:

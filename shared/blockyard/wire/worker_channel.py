@@ -139,6 +139,9 @@ class Attach(msgspec.Struct, frozen=True, kw_only=True, tag="attach"):
     instance: str
     epoch: int
     arena: ArenaInfo | None = None
+    give_up: bytes = b""
+    """Id of an arena that the worker replaces by a new, empty one if it is its own: somebody who stands still may
+    still write there."""
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
@@ -204,6 +207,7 @@ class Find(msgspec.Struct, frozen=True, kw_only=True, tag="find"):
     """Longest-prefix lookup in the shared index (remote-tier only)."""
 
     identity: bytes
+    group: int = 0
     keys: bytes
     """n × 16 content keys in chain order."""
 
