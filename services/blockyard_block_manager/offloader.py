@@ -94,13 +94,14 @@ class Offloader:
         group = rows[0].scope.group
         held = self._tables.holds(Tier.G2, keys, group)
         coming = self._flights.under_way(Tier.G2, keys, group)
+        waiting = self._backlog.setdefault(session, {})
         wanted: list[G1Row] = []
         for row, here, on_its_way in zip(rows, held, coming, strict=True):
             if not (here or on_its_way):
                 wanted.append(row)
-            elif (reading := self._reading(session, row)) is not None:
-                reading.hold(ticket)
-        waiting = self._backlog.setdefault(session, {})
+            else:
+                for earlier in self._of_row(session, row):
+                    earlier.hold(ticket)
         for row in wanted:
             self._want(waiting, row, trace, ticket)
         self._drop(waiting, max(self.waiting - self._profile.backlog_blocks, 0), DropReason.STORE_BACKLOG)
@@ -162,10 +163,11 @@ class Offloader:
             waiting.pop(oldest).done()
         self._metrics.dropped(reason, count)
 
-    def _reading(self, session: EngineSession, row: G1Row) -> _Wanted | None:
-        """The store under way that reads this very row."""
-        found = self._under_way.get(session, {}).get(row.pages[0])
-        return found if found is not None and found.row == row else None
+    def _of_row(self, session: EngineSession, row: G1Row) -> list[_Wanted]:
+        """The stores of this very row that wait or are under way."""
+        places = (self._backlog, self._under_way)
+        found = [place.get(session, {}).get(row.pages[0]) for place in places]
+        return [wanted for wanted in found if wanted is not None and wanted.row == row]
 
     def _next_batch(self, session: EngineSession, waiting: dict[EngineBlockId, _Wanted], limit: int) -> list[_Wanted]:
         """Take rows of one scope off the head of the backlog; returns those that are still to be stored."""
@@ -225,10 +227,11 @@ class Offloader:
         report: OrderReport,
     ) -> None:
         self._landing.settle(Tier.G2, order, granted, report, Tier.G1)
-        reading = self._under_way[session]
+        # A later job for the same memory may have taken the place of this one, and have ended before it.
+        reading = self._under_way.get(session, {})
         for wanted in batch:
             if reading.get(wanted.row.pages[0]) is wanted:
                 del reading[wanted.row.pages[0]]
             wanted.done()
         if not reading:
-            del self._under_way[session]
+            self._under_way.pop(session, None)

@@ -237,6 +237,43 @@ def test_a_second_ticket_waits_for_the_store_that_the_first_one_began(make_world
     assert (first.times, second.times, other.times) == (1, 1, 1)
 
 
+def test_a_second_ticket_waits_for_the_store_of_its_row_that_waits_itself(make_world: MakeWorld) -> None:
+    world: World = make_world(g4=False).ready()
+    engine, other = world.connect("one"), world.connect("two")
+    first, second = Told(), Told()
+    world.core.ranks_attached(engine.session, 0)  # stores of this engine wait
+    rows = engine.fill(RUN)
+    world.core.register(engine.session, rows, on_stores_settled=first)
+    other.compute(RUN)
+    world.submit(OW)
+    world.core.register(engine.session, rows, on_stores_settled=second)
+    assert (first.times, second.times) == (0, 0), "the store of the other engine may still fail"
+    world.core.ranks_attached(engine.session, 1)
+    world.map_engines()
+    world.settle()
+    assert (first.times, second.times) == (1, 1)
+    world.at_rest()
+
+
+def test_a_store_may_end_after_a_later_one_of_the_same_memory(make_world: MakeWorld) -> None:
+    engine = connected(make_world, {})
+    first, second, world = Told(), Told(), engine.world
+    register(engine, first)
+    world.submit(OW)
+    job = world.workers[OW].start()
+    assert job is not None
+    world.core.deregister(engine.session, [EngineBlockId(page) for page in range(3)])
+    register(engine, second, chain("b", 3))
+    world.lose(OW)  # ends what was not handed over, and nothing else
+    assert (first.times, second.times) == (0, 1)
+    world.core.reset(engine.session)
+    world.workers[OW].finish(job)
+    world.attach(OW)
+    world.settle()
+    assert (first.times, second.times) == (1, 1)
+    world.at_rest()
+
+
 def _cleared(engine: Engine) -> None:
     engine.world.clear(Tier.G2)
 
