@@ -14,6 +14,8 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from vllm import SamplingParams
 from vllm.config import CacheConfig, DeviceConfig, KVTransferConfig, ModelConfig, SchedulerConfig, VllmConfig
@@ -111,9 +113,9 @@ class ScriptedNode:
         """No store is wanted or under way any more."""
         self.news.extend(StoresSettled(ticket) for ticket in self.registered)
 
-    def deregister(self, blocks: list[EngineBlockId]) -> None:
+    def deregister(self, blocks: npt.NDArray[np.int64]) -> None:
         self.orders.append("deregister")
-        self.deregistered += blocks
+        self.deregistered += blocks.tolist()
 
     def reset(self) -> None:
         self.resets += 1

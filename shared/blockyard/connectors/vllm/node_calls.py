@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, final
 
+import numpy as np
+import numpy.typing as npt
+
 from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.client_thread import ClientThread
 from blockyard.connectors.engine_description import EngineDescription
@@ -123,7 +126,7 @@ class NodeCalls(Protocol):
         """Announce complete rows; ``StoresSettled`` follows."""
         ...
 
-    def deregister(self, blocks: list[EngineBlockId]) -> None:
+    def deregister(self, blocks: npt.NDArray[np.int64]) -> None:
         """Blocks are reused; their guards are raised already."""
         ...
 
@@ -237,11 +240,11 @@ class ThreadedCalls:
 
         self._thread.post(call)
 
-    def deregister(self, blocks: list[EngineBlockId]) -> None:
+    def deregister(self, blocks: npt.NDArray[np.int64]) -> None:
         """See ``NodeCalls``."""
 
         async def call(client: BlockyardClient) -> None:
-            await client.deregister(blocks)
+            await client.deregister(blocks.tolist())
 
         self._thread.post(call)
 

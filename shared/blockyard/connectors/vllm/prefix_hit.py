@@ -8,11 +8,12 @@ hit. Threading: pure, but for what the cost model notes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final, final
 
 from blockyard.core.cost import CostModel
 from blockyard.core.group_hits import restorable_cuts, restorable_rows
-from blockyard.core.kv_groups import KvGroup
+from blockyard.core.kv_groups import GroupKind, KvGroup
 from blockyard.core.miss_reason import MissReason
 from blockyard.core.vocabulary import Availability, Tier
 
@@ -68,10 +69,7 @@ def prefix_hit(
         return nothing(local_tokens, block_tokens, MissReason.SHORTER_THAN_A_BLOCK)
     if rows <= local_rows:
         return nothing(local_tokens, block_tokens, MissReason.FULL_HIT)
-    held = [[where.is_hit for where in column[:rows]] for column in found]
-    restorable = restorable_rows(groups, held, local_rows, block_tokens)
-    sources = [_slowest(found, row) for row in range(local_rows, restorable)]
-    cuts = None if len(groups) == 1 else restorable_cuts(groups, held, local_rows, block_tokens)
+    sources, cuts = _sources(groups, found, local_rows, rows, block_tokens)
     if cost is None:
         loaded, reason = (len(sources) if cuts is None else max(cuts, default=0)), MissReason.FULL_HIT
     else:
@@ -80,13 +78,26 @@ def prefix_hit(
     stop = local_rows + loaded
     if reason is MissReason.FULL_HIT and stop < rows:
         reason = _why_not(found, stop)
-    counted: dict[str, int] = {}
-    for row, tier in enumerate(sources, local_rows):
-        tokens = block_tokens - max(0, local_tokens - row * block_tokens)
-        counted[tier.label] = counted.get(tier.label, 0) + tokens
+    counted = {tier.label: sources.count(tier) * block_tokens for tier in sorted(set(sources))}
+    if sources:
+        counted[sources[0].label] -= local_tokens % block_tokens
     if stop <= local_rows:
         return PrefixHit(local_tokens, local_rows, local_rows, 0, reason, counted)
     return PrefixHit(local_tokens, local_rows, stop, stop * block_tokens - local_tokens, reason, counted)
+
+
+def _sources(
+    groups: Sequence[KvGroup], found: Found, local_rows: int, rows: int, block_tokens: int
+) -> tuple[list[Tier], list[int] | None]:
+    """Tier of each row that could be restored beyond the local ones, and where a hit may be cut (None: anywhere)."""
+    if len(groups) == 1 and groups[0].kind is GroupKind.FULL:
+        # By far the most common model: the rows up to the first that is not there.
+        (column,) = found
+        return [_TIER_OF[where] for where in takewhile(_TIER_OF.__contains__, column[local_rows:rows])], None
+    held = [[where.is_hit for where in column[:rows]] for column in found]
+    restorable = restorable_rows(groups, held, local_rows, block_tokens)
+    sources = [_slowest(found, row) for row in range(local_rows, restorable)]
+    return sources, restorable_cuts(groups, held, local_rows, block_tokens)
 
 
 def _slowest(found: Found, row: int) -> Tier:

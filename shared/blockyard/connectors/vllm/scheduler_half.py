@@ -18,29 +18,22 @@ Threading: the engine's scheduler thread. Nothing here blocks: dictionaries, deq
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import count
 from typing import Any, Final, Protocol, final
 
 import numpy as np
 
 from blockyard.connectors.engine_guards import EngineGuards
-from blockyard.connectors.load_result import LoadResult
-from blockyard.connectors.vllm import prefix_hit as hits
-from blockyard.connectors.vllm.block_names import row_hashes
+from blockyard.connectors.vllm.admission import Admission
 from blockyard.connectors.vllm.block_tables import FILLER, BlockTable, Numbers
 from blockyard.connectors.vllm.connector_counts import ConnectorCounts
-from blockyard.connectors.vllm.node_calls import LoadEnded, LookupAnswered, NodeCalls, NodeState, Rows, StoresSettled
+from blockyard.connectors.vllm.node_calls import LoadEnded, LookupAnswered, NodeCalls, NodeState, StoresSettled
+from blockyard.connectors.vllm.row_loads import LoadOutcome, RowLoads
 from blockyard.connectors.vllm.row_stores import RowStores
 from blockyard.connectors.vllm.settings import ConnectorSettings, opted_out
 from blockyard.connectors.vllm.step_plan import NOTHING, StepPlan, StepReport
 from blockyard.connectors.vllm.tracked_request import EngineFacts, EngineRequest, TrackedRequest
 from blockyard.core.cost import CostModel
-from blockyard.core.kv_groups import NO_PAGE
-from blockyard.core.miss_reason import MissReason
-from blockyard.core.vocabulary import EngineBlockId, GroupId, Tier
-from blockyard.wire.codec import MAX_KEYS_PER_CALL
-from blockyard.wire.connector_channel import RequestDecision
+from blockyard.core.vocabulary import Tier
 
 _LEASE_RENEWAL_SECONDS: Final = 2.0
 _LEAST_PREFILL_TOKENS: Final = 32
@@ -56,15 +49,6 @@ class ScheduledStep(Protocol):
     scheduled_cached_reqs: Any
     num_scheduled_tokens: dict[str, int]
     total_num_scheduled_tokens: int
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Load:
-    tracked: TrackedRequest
-    rows: tuple[Rows, ...]
-    stop_row: int
-    deadline: float
 
 
 @final
@@ -90,11 +74,11 @@ class SchedulerHalf:
         self._clock = clock
         self.counts = ConnectorCounts()
         self._stores = RowStores(facts, guards, calls, self.counts.registered)
+        self._admission = Admission(settings, facts, calls, self._cost, self.counts, lambda: self._clock())
+        self._loads = RowLoads(
+            settings, facts, guards, calls, self._stores, self._cost, self.counts, lambda: self._clock()
+        )
         self._requests: dict[str, TrackedRequest] = {}
-        self._loads: dict[int, _Load] = {}
-        self._planned: list[int] = []
-        """Loads that begin with this step's metadata."""
-        self._load_numbers = count(1)
         self._reused: list[Numbers] = []
         self._ended = StepPlan()
         self._releasing: set[str] = set()
@@ -102,8 +86,6 @@ class SchedulerHalf:
         """Ends that the ranks have yet to tell the engine."""
         self._held: dict[str, TrackedRequest] = {}
         self._prefills: dict[int, tuple[int, int]] = {}
-        self._decisions: list[RequestDecision] = []
-        self._loading = True
         self._step = 0
 
     # --- admission ----------------------------------------------------------------------------------------------------
@@ -118,13 +100,13 @@ class SchedulerHalf:
         tracked.admitting, tracked.local_tokens = True, local_tokens
         if request.num_preemptions > tracked.preemptions:
             tracked.preemptions, tracked.declined = request.num_preemptions, False
-            self._ask(tracked)
-        hit = self._hit(tracked)
+            self._admission.ask(tracked)
+        hit = self._admission.hit(tracked)
         if hit is None:
             return None, False
         tracked.hit = hit
         if hit.tokens:
-            self._lease(tracked, hit)
+            self._admission.lease(tracked, hit)
         return hit.tokens, hit.tokens > 0
 
     def allocated(self, request: EngineRequest, blocks: tuple[Sequence[int], ...], external_tokens: int) -> None:
@@ -140,11 +122,11 @@ class SchedulerHalf:
                 self._take_over(table, np.asarray(given[len(table) :], np.int64))
         if not admitting:
             return
-        self._decide(tracked, external_tokens)
+        self._admission.decide(tracked, external_tokens)
         if external_tokens > 0:
-            self._plan_load(tracked, external_tokens)
-        elif tracked.leased_at is not None:
-            self._release(tracked)
+            self._loads.plan(tracked, external_tokens)
+        else:
+            self._admission.release(tracked)
 
     # --- the step -----------------------------------------------------------------------------------------------------
     def plan_step(self, scheduled: ScheduledStep) -> StepPlan:
@@ -154,14 +136,9 @@ class SchedulerHalf:
         if self._reused:
             blocks = np.concatenate(self._reused)
             self._reused.clear()
-            self._calls.deregister(blocks.tolist())
-        for number in self._planned:
-            load = self._loads[number]
-            self._calls.load(number, load.tracked.request_id, load.rows, self._settings.load_timeout_ms / 1_000)
-        self._planned.clear()
-        if self._decisions:
-            self._calls.report(self._decisions)
-            self._decisions = []
+            self._calls.deregister(blocks)
+        self._loads.begin()
+        self._admission.report()
         step = self._list_rows(scheduled)
         self._release_held()
         idle = not scheduled.total_num_scheduled_tokens
@@ -197,8 +174,7 @@ class SchedulerHalf:
         if tracked is None:
             return False
         tracked.finished = True
-        if tracked.leased_at is not None:
-            self._release(tracked)
+        self._admission.release(tracked)
         if tracked.load or request_id in self._receiving:
             return False  # the engine itself keeps the blocks until the request is reported received
         if not tracked.storing or not self._settings.hold_ms:
@@ -233,9 +209,7 @@ class SchedulerHalf:
         self._guards.raise_all()
         self._calls.close()
         self._stores.forget()
-        for number in list(self._loads):
-            load = self._loads[number]
-            self._end_load(number, tuple(LoadResult.unknown(rows.count) for rows in load.rows), 0.0)
+        self._tell(self._loads.give_up())
         self._end(released=set(self._held))
         self._held.clear()
 
@@ -253,82 +227,12 @@ class SchedulerHalf:
             tracked.tables = self._new_tables()
             tracked.next_row = [0] * len(self._facts.groups)
             self._requests[request.request_id] = tracked
-            self._ask(tracked)
+            self._admission.ask(tracked)
         return tracked
 
     def _new_tables(self) -> list[BlockTable]:
         tokens = self._facts.block_tokens
         return [BlockTable(group.pages_per_row(tokens)) for group in self._facts.groups]
-
-    def _ask(self, tracked: TrackedRequest) -> None:
-        tracked.attempt += 1
-        tracked.hit, tracked.found, tracked.answered = None, None, False
-        tracked.asked_at = self._clock()
-        facts, request = self._facts, tracked.request
-        rows = min(len(request.block_hashes) // facts.hashes_per_row, request.num_tokens // facts.block_tokens)
-        rows = min(rows, MAX_KEYS_PER_CALL // len(facts.groups))
-        if tracked.opted_out:
-            return
-        if not rows or getattr(request, "skip_reading_prefix_cache", False):
-            tracked.answered, tracked.found = True, ((),) * len(facts.groups)
-            return
-        hashes = row_hashes(request.block_hashes, facts.hashes_per_row, 0, rows)
-        wait_seconds = self._settings.lookup_wait_ms * 0.8 / 1_000
-        self._calls.lookup(request.request_id, tracked.attempt, hashes, wait_seconds)
-
-    def _hit(self, tracked: TrackedRequest) -> hits.PrefixHit | None:
-        local, tokens = tracked.local_tokens, self._facts.block_tokens
-        if tracked.opted_out:
-            return hits.nothing(local, tokens, MissReason.REQUEST_OPTED_OUT)
-        if tracked.declined:
-            return hits.nothing(local, tokens, MissReason.LOAD_FAILED)
-        if not tracked.answered:
-            if self._clock() < tracked.asked_at + self._settings.lookup_wait_ms / 1_000:
-                return None
-            return hits.nothing(local, tokens, MissReason.LOOKUP_LATE)
-        if tracked.found is None:
-            return hits.nothing(local, tokens, MissReason.NOT_CONNECTED)
-        if not self._loading:
-            return hits.nothing(local, tokens, MissReason.SWITCHED_OFF)
-        if tracked.hit is not None and tracked.hit.local_tokens == local:
-            return tracked.hit
-        return hits.prefix_hit(
-            self._facts.groups,
-            tracked.found,
-            local,
-            tracked.request.num_tokens,
-            tokens,
-            self._facts.row_bytes,
-            self._cost if self._settings.weigh_loads else None,
-        )
-
-    def _lease(self, tracked: TrackedRequest, hit: hits.PrefixHit) -> None:
-        now = self._clock()
-        if tracked.leased_at is None or now - tracked.leased_at > _LEASE_RENEWAL_SECONDS:
-            tracked.leased_at = now
-            hashes = row_hashes(tracked.request.block_hashes, self._facts.hashes_per_row, 0, hit.stop_row)
-            self._calls.reserve(tracked.request_id, hashes)
-
-    def _release(self, tracked: TrackedRequest) -> None:
-        tracked.leased_at = None
-        self._calls.release(tracked.request_id)
-
-    def _decide(self, tracked: TrackedRequest, external_tokens: int) -> None:
-        hit = tracked.hit
-        if hit is None:
-            return
-        self.counts.decided(hit.reason)
-        self._decisions.append(
-            RequestDecision(
-                request=tracked.request_id,
-                prompt_tokens=tracked.request.num_tokens,
-                local_tokens=tracked.local_tokens,
-                found_tokens=hit.found_tokens,
-                loaded_tokens=external_tokens,
-                reason=hit.reason.value,
-                lookup_ms=tracked.lookup_seconds * 1_000,
-            )
-        )
 
     # --- inside: tables -----------------------------------------------------------------------------------------------
     def _begin_tables(self, tracked: TrackedRequest, blocks: tuple[Sequence[int], ...], local_tokens: int) -> None:
@@ -357,62 +261,6 @@ class SchedulerHalf:
             if tracked is not None:
                 for table, blocks in zip(tracked.tables, new_blocks, strict=True):
                     self._take_over(table, np.asarray(blocks, np.int64))
-
-    # --- inside: loads ------------------------------------------------------------------------------------------------
-    def _plan_load(self, tracked: TrackedRequest, external_tokens: int) -> None:
-        facts = self._facts
-        stop_row = (tracked.local_tokens + external_tokens) // facts.block_tokens
-        first_row = tracked.local_tokens // facts.block_tokens
-        parts = []
-        for group, table in zip(facts.groups, tracked.tables, strict=True):
-            pages = table.wanted(first_row, stop_row, tracked.local_tokens // group.engine_block_tokens)
-            if pages is not None:
-                hashes = row_hashes(tracked.request.block_hashes, facts.hashes_per_row, pages.first_row, stop_row)
-                parts.append(Rows(GroupId(group.group), pages.first_row, hashes, pages.pages, pages.guards))
-        number = next(self._load_numbers)
-        deadline = self._clock() + self._settings.load_timeout_ms / 1_000
-        tracked.load = number
-        self._loads[number] = _Load(tracked, tuple(parts), stop_row, deadline)
-        self._planned.append(number)
-
-    def _end_load(self, number: int, results: Sequence[LoadResult], seconds: float) -> None:
-        load = self._loads.pop(number)
-        tracked, facts = load.tracked, self._facts
-        tracked.load = 0
-        if tracked.leased_at is not None:
-            self._release(tracked)
-        usable = [result.usable for result in results]
-        whole = all(good == rows.count for good, rows in zip(usable, load.rows, strict=True))
-        loaded = sum(usable) if whole or len(facts.groups) == 1 else 0
-        asked = sum(rows.count for rows in load.rows)
-        row_bytes = facts.row_bytes // len(facts.groups)
-        self.counts.loaded(loaded, loaded * row_bytes, asked - loaded)
-        invalid: set[int] = set()
-        stop = load.stop_row
-        if whole:
-            sources = [source for result in results for source in result.sources if source is not None]
-            self._cost.observe_load(max(sources, default=Tier.G2), loaded * row_bytes, seconds, loaded)
-        else:
-            tracked.declined = True
-            if len(facts.groups) == 1:
-                (rows,), (good,) = load.rows, usable
-                stop = rows.first_row + good
-                bad = rows.pages[good * facts.groups[0].pages_per_row(facts.block_tokens) :]
-                invalid = {page for page in bad if page != NO_PAGE}
-        failed = {tracked.request_id} if not whole and len(facts.groups) > 1 else set()
-        if not tracked.finished:
-            # The engine computes the last token of a prompt again, into its last block: that row is complete later.
-            stop = min(stop, (tracked.request.num_tokens - 1) // facts.block_tokens)
-            if not failed:
-                for rows in load.rows:
-                    self._stores.register(tracked, tracked.tables[rows.group], rows.group, rows.first_row, stop)
-                tracked.next_row = [max(first, stop) for first in tracked.next_row]
-        self._receiving.add(tracked.request_id)
-        self._end(
-            received={tracked.request_id},
-            failed=set() if tracked.finished else failed,
-            invalid=set() if tracked.finished else invalid,
-        )
 
     def _end(
         self,
@@ -472,26 +320,20 @@ class SchedulerHalf:
         while news:
             item = news.popleft()
             if isinstance(item, LookupAnswered):
-                tracked = self._requests.get(item.request)
-                if tracked is not None and tracked.attempt == item.attempt:
-                    tracked.answered, tracked.found = True, item.found
-                    tracked.lookup_seconds, tracked.hit = item.seconds, None
-                    self.counts.looked_up(item.found)
+                self._admission.answered(self._requests.get(item.request), item)
             elif isinstance(item, LoadEnded):
-                if item.load in self._loads:
-                    self._end_load(item.load, item.results, item.seconds)
+                self._tell(self._loads.ended(item))
             elif isinstance(item, StoresSettled):
                 self._stores.settled(item.ticket)
             elif isinstance(item, NodeState):
-                self._loading = item.loading
+                self._admission.loading = item.loading
         if self._loads and not self._calls.alive:
-            self._end_orphans()
+            self._tell(self._loads.orphans())
 
-    def _end_orphans(self) -> None:
-        """Loads whose client is gone: nobody writes after their deadline, and nobody will tell us so."""
-        now = self._clock()
-        for number, load in list(self._loads.items()):
-            if now >= load.deadline + _ORPHAN_SECONDS:
-                pages = [EngineBlockId(page) for rows in load.rows for page in rows.pages if page != NO_PAGE]
-                self._guards.raise_guards(pages)
-                self._end_load(number, tuple(LoadResult.unknown(rows.count) for rows in load.rows), 0.0)
+    def _tell(self, outcomes: list[LoadOutcome]) -> None:
+        """Loads have ended: the ranks tell the engine with the next step."""
+        for outcome in outcomes:
+            name = outcome.tracked.request_id
+            self._admission.release(outcome.tracked)
+            self._receiving.add(name)
+            self._end(received={name}, failed={name} if outcome.failed else set(), invalid=set(outcome.invalid))

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from blockyard.connectors.client_thread import ClientThread
@@ -128,7 +129,7 @@ def test_a_load_ends_only_when_no_write_into_its_pages_can_follow(scene: Scene) 
     scene.client.unsettled_blocks = frozenset({EngineBlockId(3)})
     scene.calls.load(7, "r", [ROWS], 1.0)
     until(lambda: "load" in scene.client.calls)
-    scene.calls.deregister([EngineBlockId(5)])
+    scene.calls.deregister(np.array([5]))
     until(lambda: "deregister" in scene.client.calls)
     assert not scene.calls.news
     scene.client.unsettled_blocks = frozenset()
@@ -138,7 +139,7 @@ def test_a_load_ends_only_when_no_write_into_its_pages_can_follow(scene: Scene) 
 
 def test_calls_begin_in_the_order_in_which_they_were_made(scene: Scene) -> None:
     for ticket in range(1, 20):
-        scene.calls.deregister([EngineBlockId(1)])
+        scene.calls.deregister(np.array([1]))
         scene.calls.register(ROWS, ticket)
     until(lambda: len(scene.client.calls) == 38)
     assert scene.client.calls == ["deregister", "register"] * 19

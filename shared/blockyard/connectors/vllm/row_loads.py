@@ -1,0 +1,157 @@
+"""Loads under way: from the allocation of their pages to the end that the engine is told.
+
+Invariants: a load ends once, when the node says that no write can follow; rows that came whole are registered like
+computed ones, except the one whose last token the engine computes again. Threading: the scheduler's thread.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Final, final
+
+from blockyard.connectors.engine_guards import EngineGuards
+from blockyard.connectors.load_result import LoadResult
+from blockyard.connectors.vllm.block_names import row_hashes
+from blockyard.connectors.vllm.connector_counts import ConnectorCounts
+from blockyard.connectors.vllm.node_calls import LoadEnded, NodeCalls, Rows
+from blockyard.connectors.vllm.row_stores import RowStores
+from blockyard.connectors.vllm.settings import ConnectorSettings
+from blockyard.connectors.vllm.tracked_request import EngineFacts, TrackedRequest
+from blockyard.core.cost import CostModel
+from blockyard.core.kv_groups import NO_PAGE
+from blockyard.core.vocabulary import EngineBlockId, GroupId, Tier
+
+_ORPHAN_SECONDS: Final = 5.0
+"""How long after its deadline a load is given up whose client is gone."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Load:
+    tracked: TrackedRequest
+    rows: tuple[Rows, ...]
+    stop_row: int
+    deadline: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LoadOutcome:
+    """What the engine has to be told of an ended load."""
+
+    tracked: TrackedRequest
+    failed: bool = False
+    """All of the request is computed (several KV groups)."""
+    invalid: frozenset[int] = frozenset()
+    """Engine blocks that were not loaded (one KV group)."""
+
+
+@final
+class RowLoads:
+    """Loads of one engine."""
+
+    def __init__(
+        self,
+        settings: ConnectorSettings,
+        facts: EngineFacts,
+        guards: EngineGuards,
+        calls: NodeCalls,
+        stores: RowStores,
+        cost: CostModel,
+        counts: ConnectorCounts,
+        clock: Callable[[], float],
+    ) -> None:
+        """Begin with none."""
+        self._settings = settings
+        self._facts = facts
+        self._guards = guards
+        self._calls = calls
+        self._stores = stores
+        self._cost = cost
+        self._counts = counts
+        self._clock = clock
+        self._loads: dict[int, _Load] = {}
+        self._planned: list[int] = []
+        self._numbers = count(1)
+
+    def __len__(self) -> int:
+        """Loads under way."""
+        return len(self._loads)
+
+    def plan(self, tracked: TrackedRequest, external_tokens: int) -> None:
+        """The engine allocated pages for this many tokens beyond the local ones."""
+        facts = self._facts
+        stop_row = (tracked.local_tokens + external_tokens) // facts.block_tokens
+        first_row = tracked.local_tokens // facts.block_tokens
+        parts = []
+        for group, table in zip(facts.groups, tracked.tables, strict=True):
+            pages = table.wanted(first_row, stop_row, tracked.local_tokens // group.engine_block_tokens)
+            if pages is not None:
+                hashes = row_hashes(tracked.request.block_hashes, facts.hashes_per_row, pages.first_row, stop_row)
+                parts.append(Rows(GroupId(group.group), pages.first_row, hashes, pages.pages, pages.guards))
+        number = next(self._numbers)
+        deadline = self._clock() + self._settings.load_timeout_ms / 1_000
+        tracked.load = number
+        self._loads[number] = _Load(tracked, tuple(parts), stop_row, deadline)
+        self._planned.append(number)
+
+    def begin(self) -> None:
+        """Begin what was planned; the node has heard of the reuse of the pages."""
+        for number in self._planned:
+            load = self._loads[number]
+            self._calls.load(number, load.tracked.request_id, load.rows, self._settings.load_timeout_ms / 1_000)
+        self._planned.clear()
+
+    def ended(self, end: LoadEnded) -> list[LoadOutcome]:
+        """The node says that a load has ended; the outcome, if it was under way."""
+        return [self._end(end.load, end.results, end.seconds)] if end.load in self._loads else []
+
+    def orphans(self) -> list[LoadOutcome]:
+        """Outcomes of loads whose client is gone: nobody writes long after their deadline, and nobody will tell us."""
+        now = self._clock()
+        return self._give_up([number for number, load in self._loads.items() if now >= load.deadline + _ORPHAN_SECONDS])
+
+    def give_up(self) -> list[LoadOutcome]:
+        """Outcomes of all loads, none of which is waited for any more."""
+        return self._give_up(list(self._loads))
+
+    def _give_up(self, numbers: list[int]) -> list[LoadOutcome]:
+        outcomes = []
+        for number in numbers:
+            rows = self._loads[number].rows
+            self._guards.raise_guards([EngineBlockId(page) for part in rows for page in part.pages if page != NO_PAGE])
+            outcomes.append(self._end(number, [LoadResult.unknown(part.count) for part in rows], 0.0))
+        return outcomes
+
+    def _end(self, number: int, results: Sequence[LoadResult], seconds: float) -> LoadOutcome:
+        load = self._loads.pop(number)
+        tracked, facts = load.tracked, self._facts
+        tracked.load = 0
+        usable = [result.usable for result in results]
+        whole = all(good == rows.count for good, rows in zip(usable, load.rows, strict=True))
+        loaded = sum(usable) if whole or len(facts.groups) == 1 else 0
+        asked = sum(rows.count for rows in load.rows)
+        row_bytes = facts.row_bytes // len(facts.groups)
+        self._counts.loaded(loaded, loaded * row_bytes, asked - loaded)
+        invalid: set[int] = set()
+        stop = load.stop_row
+        if whole:
+            sources = [source for result in results for source in result.sources if source is not None]
+            self._cost.observe_load(max(sources, default=Tier.G2), loaded * row_bytes, seconds, loaded)
+        else:
+            tracked.declined = True
+            if len(facts.groups) == 1:
+                (rows,), (good,) = load.rows, usable
+                stop = rows.first_row + good
+                bad = rows.pages[good * facts.groups[0].pages_per_row(facts.block_tokens) :]
+                invalid = {page for page in bad if page != NO_PAGE}
+        failed = not whole and len(facts.groups) > 1
+        if tracked.finished:
+            return LoadOutcome(tracked)
+        if not failed:
+            # The engine computes the last token of a prompt again, into its last block: that row is complete later.
+            stop = min(stop, (tracked.request.num_tokens - 1) // facts.block_tokens)
+            for rows in load.rows:
+                self._stores.register(tracked, tracked.tables[rows.group], rows.group, rows.first_row, stop)
+            tracked.next_row = [max(first, stop) for first in tracked.next_row]
+        return LoadOutcome(tracked, failed, frozenset(invalid))
