@@ -34,6 +34,7 @@ class Runner(Enum):
     HTTP = "tests/integration/test_doc_requests.py"
     COMPOSE = "tests/docs/test_compose_commands.py"
     CLUSTER = "tests/docs/test_cluster_commands.py"
+    ENGINES = "tests/engines/test_examples.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,8 @@ def _runners(words: list[str]) -> Iterator[Runner]:
     if program.removeprefix(".venv/bin/").startswith(("blockyard", "python", "mkdocs")):
         # On a stack that runs: the smoke run of compose does it.
         yield Runner.COMPOSE if "--compose" in words else Runner.SHELL
+    if program.startswith(("examples/vllm/", ".venv-engines/")):
+        yield Runner.ENGINES
     if program == "curl":
         yield Runner.HTTP
     if words[:2] == ["docker", "compose"]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import yaml
-from tests.architecture.doc_tables import ROOT, environment_name, metric_names, setting_keys
+from tests.architecture.doc_tables import ROOT, connector_keys, environment_name, metric_names, setting_keys
 
 from blockyard.runtime.span_names import SpanName
 
@@ -72,7 +72,7 @@ class Names:
         """Whether ``a.b.c`` is a module, a name in one, a member of a class, a setting, a span, or a chart's value."""
         if name in setting_keys() or name in _SPANS or name in self.modules or f"blockyard.{name}" in self.modules:
             return True
-        if name in chart_values():
+        if name in chart_values() or name in connector_keys():
             return True
         owner, _, member = name.rpartition(".")
         if owner in self.classes:

@@ -7,9 +7,11 @@
 import ast
 import asyncio
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import MISSING, Field, fields
 from enum import EnumType
 from functools import cache, partial
 from pathlib import Path
@@ -22,6 +24,8 @@ from prometheus_client import Counter, Gauge, Histogram
 from pydantic import BaseModel, ByteSize, SecretStr
 from pydantic.fields import FieldInfo
 
+from blockyard.connectors.vllm.settings import PREFIX as CONNECTOR_PREFIX
+from blockyard.connectors.vllm.settings import ConnectorSettings
 from blockyard.core.errors import BlockyardError
 from blockyard.core.miss_reason import MissReason
 from blockyard.runtime.setting_variables import ENV_PREFIX, ENV_SEPARATOR
@@ -239,6 +243,27 @@ def reason_table() -> str:
     return table(("reason", "the hit ended because"), ((f"`{item.value}`", item.sentence) for item in MissReason))
 
 
+def connector_table() -> str:
+    """Settings of the connector for vLLM."""
+    texts = _attribute_texts(ConnectorSettings)
+    rows = (
+        (f"`{CONNECTOR_PREFIX}{item.name}`", _connector_default(item), texts[item.name])
+        for item in fields(ConnectorSettings)
+    )
+    return table(("key", "default", "what"), rows)
+
+
+def connector_keys() -> list[str]:
+    """All settings of the connector for vLLM."""
+    return [f"{CONNECTOR_PREFIX}{item.name}" for item in fields(ConnectorSettings)]
+
+
+def _connector_default(item: Field[Any]) -> str:
+    if item.default is MISSING:
+        return "needed"
+    return f"`{json.dumps(item.default)}`" if item.default not in ("", None) else ""
+
+
 # --- programs ---------------------------------------------------------------------------------------------------------
 def program(path: str) -> str:
     """An example program as a page shows it."""
@@ -252,6 +277,7 @@ MADE: Final[dict[str, tuple[str, Callable[[], str]]]] = {
     "problems": ("reference/api.md", problem_table),
     "metrics": ("reference/metrics.md", metric_table),
     "spans": ("reference/traces.md", span_table),
+    "vLLM connector": ("how-to/vllm.md", connector_table),
     "examples/events.py": ("reference/api.md", partial(program, "examples/events.py")),
     "examples/engine.py": ("reference/api.md", partial(program, "examples/engine.py")),
 }

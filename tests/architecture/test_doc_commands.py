@@ -58,6 +58,8 @@ def test_no_command_hides_in_another_fence() -> None:
         ("docker compose -f a.yml up -d", {Runner.COMPOSE}),
         ("blockyard demo --compose a.yml", {Runner.COMPOSE}),
         ("helm template charts/blockyard | kubectl apply -f -", {Runner.CLUSTER}),
+        (".venv-engines/bin/python examples/vllm/ask.py URL FILE", {Runner.ENGINES}),
+        ("examples/vllm/server.sh MODEL SOCKET --port 1 &", {Runner.ENGINES}),
         ("make up && docker compose up", {Runner.MAKE, Runner.COMPOSE}),
         ("frobnicate --all", set()),
         ("docker run x", set()),

@@ -32,7 +32,7 @@ from blockyard.runtime.settings import (
     NodeSettings,
     RedisSection,
 )
-from blockyard.testing.running_node import RunningNode, running_node
+from blockyard.testing.running_node import RunningNode, eventually, running_node
 
 BM, OW, RT = ServiceName.BLOCK_MANAGER, ServiceName.OFFLOAD_WORKER, ServiceName.REMOTE_TIER
 _WAIT_SECONDS: Final = 30.0
@@ -68,12 +68,14 @@ class Engines:
         self._maker = maker
         self._models = models
         self._running: dict[str, Engine] = {}
+        self._numbers: dict[str, int] = {}
         self._plain: dict[str, Engine] = {}
         self._expected: dict[tuple[object, ...], tuple[tuple[int, ...], ...]] = {}
 
     def node_folder(self, setup: EngineSetup) -> Path:
-        """Where the node of an engine lies: engines of different models share none."""
-        return self._folder.path / f"{setup.model.name}-{setup.node}"
+        """Where the node of an engine lies: engines share none, since those of earlier tests still look for theirs."""
+        number = self._numbers.setdefault(setup.key, len(self._numbers))
+        return self._folder.path / f"n{number}{setup.node}"
 
     def start(self, setup: EngineSetup) -> Engine:
         """An engine of its own, ended by the caller."""
@@ -154,13 +156,38 @@ class Place:
 
     async def check(self, prompts: Sequence[Sequence[int]], cached: int | Sequence[int], **more: Any) -> Generated:
         """Generate; tokens are those of the engine without Blockyard, and so many prompt tokens came from a cache."""
-        wanted = await self.engines.expected(self.setup, prompts, more.get("tokens", OUTPUT_TOKENS))
         found = await self.generate(prompts, **more)
-        assert found.finish == ("length",) * len(prompts), self.engine.log()
-        assert found.tokens == wanted, "tokens differ from those of the engine without Blockyard"
+        await self.same_tokens(prompts, found, more.get("tokens", OUTPUT_TOKENS))
         stated = (cached,) * len(prompts) if isinstance(cached, int) else tuple(cached)
         assert found.cached == stated, f"{found.cached} cached tokens instead of {stated}; loads: {await self.loads()}"
         return found
+
+    async def same_tokens(
+        self, prompts: Sequence[Sequence[int]], found: Generated, tokens: int = OUTPUT_TOKENS
+    ) -> None:
+        """See that outputs are those of the engine without Blockyard."""
+        assert found.finish == ("length",) * len(prompts), self.engine.log()
+        wanted = await self.engines.expected(self.setup, prompts, tokens)
+        assert found.tokens == wanted, "tokens differ from those of the engine without Blockyard"
+
+    def begin(self, prompts: Sequence[Sequence[int]], **more: Any) -> asyncio.Task[Generated]:
+        """Generate beside what the test does meanwhile, which must ask the engine nothing else."""
+        return asyncio.create_task(self.generate(prompts, **more))
+
+    @asynccontextmanager
+    async def loading_while_frozen(
+        self, service: ServiceName, prompts: Sequence[Sequence[int]]
+    ) -> AsyncIterator[asyncio.Task[Generated]]:
+        """With a service that stands still and a load of these prompts that waits for it."""
+
+        async def loading() -> bool:
+            page = await self.node.get("/v1/nodes")
+            return page is not None and page["this"]["open_loads"] > 0
+
+        with self.node.hanging(service):
+            running = self.begin(prompts)
+            await eventually(loading, "a load is under way")
+            yield running
 
     async def generate(self, prompts: Sequence[Sequence[int]], **more: Any) -> Generated:
         """Generate; all prompts at once where the engine can do that."""
@@ -183,6 +210,12 @@ class Place:
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
             raise AssertionError(f"waited in vain: {what}\n{await self.node.get('/v1/tiers')}") from None
+
+    async def with_new_engine(self) -> "Place":
+        """The same node with another engine of the same configuration, in place of one that ended."""
+        place = Place(self.node, self.engines.shared(self.setup), self.engines, self.setup)
+        await place.mapped()
+        return place
 
     async def mapped(self) -> None:
         """Wait until the node can reach the memory of the engine."""

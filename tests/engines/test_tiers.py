@@ -78,17 +78,17 @@ async def test_the_shared_store_serves_this_node_and_another(nodes: Nodes) -> No
     ("tokens", "cached"),
     [
         (63, 0),
-        (64, 63),
+        (64, 64),
         (65, 64),
-        (128, 127),
+        (128, 128),
         (129, 128),
         (191, 128),
-        (256, 255),
+        (256, 256),
         (600, 576),
     ],
 )
 async def test_whole_blocks_of_a_prompt_are_loaded(nodes: Nodes, tokens: int, cached: int) -> None:
-    """Where they cover the whole prompt, the engine computes its last token again."""
+    """Where they cover the whole prompt, the engine computes its last token again, but counts it as cached."""
     prompts = [prompt(7, tokens)]
     async with nodes.place(SETUP) as place:
         await place.check(prompts, 0, tokens=1)

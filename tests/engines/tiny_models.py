@@ -2,7 +2,7 @@
 
 Weights are drawn wide (0.3), so that greedy output hangs on every token of the context: one wrong KV block and it
 differs. Head sizes are what the CPU kernels take. No tokenizer: prompts and outputs are tokens. The end-of-text token
-is a word like any other where the request says so.
+is a word like any other where the request says so. A tokenizer lies beside the first, with a token per byte.
 Threading: one.
 """
 
@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
     DeepseekV2Config,
     Gemma3TextConfig,
     LlamaConfig,
     PreTrainedConfig,
+    PreTrainedTokenizerFast,
 )
 
 VOCABULARY: Final = 512
@@ -85,6 +87,16 @@ def gemma3() -> PreTrainedConfig:
 KINDS: Final = {"llama": llama, "mla": mla, "gemma3": gemma3}
 
 
+def write_tokenizer(folder: Path) -> None:
+    """Bytes as tokens, behind the three special ones."""
+    words = ["<unk>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    made = Tokenizer(models.BPE(vocab={word: number for number, word in enumerate(words)}, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    PreTrainedTokenizerFast(tokenizer_object=made, **special).save_pretrained(folder)
+
+
 def main() -> None:
     """Write config and weights of every kind."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -93,6 +105,7 @@ def main() -> None:
     for kind, config in KINDS.items():
         torch.manual_seed(0)
         AutoModelForCausalLM.from_config(config(), dtype=torch.float32).eval().save_pretrained(folder / kind)
+    write_tokenizer(folder / "llama")
 
 
 if __name__ == "__main__":

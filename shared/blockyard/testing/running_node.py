@@ -69,10 +69,14 @@ class RunningNode:
         for service in services:
             self._children.pop(service).kill()
 
+    def pid(self, service: ServiceName) -> int:
+        """Process id of a running service."""
+        return self._children[service].pid
+
     @contextmanager
     def hanging(self, service: ServiceName) -> Iterator[None]:
         """With a service that stands still: its sockets accept, nothing answers."""
-        with frozen(self._children[service].pid):
+        with frozen(self.pid(service)):
             yield
 
     async def stop(self) -> None:

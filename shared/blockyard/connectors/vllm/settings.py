@@ -27,6 +27,7 @@ class ConnectorSettings:
     socket: Path
     """Where the block-manager of this node serves engines."""
     enabled: bool = True
+    """Whether the connector does anything at all."""
     block_tokens: int = 512
     """Tokens of a block, as the node has them; a whole number of engine blocks."""
     executor: Executor | None = None
