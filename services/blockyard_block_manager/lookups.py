@@ -32,7 +32,8 @@ async def look_up(
             wanted = select(names, absent)
             found = await index.ask(scope, wanted, remote_seconds, span.traceparent)
             core.index_found(
-                [name.key for name, (status, _) in zip(wanted, found, strict=True) if status is Availability.G4]
+                [name.key for name, (status, _) in zip(wanted, found, strict=True) if status is Availability.G4],
+                scope.group,
             )
             for place, (availability, _) in zip(absent, found, strict=True):
                 unreachable = availability is Availability.G4 and not core.tables.grants_open

@@ -244,9 +244,9 @@ class NodeCore:
         """A lookup was answered like this: counts hits and their denominators."""
         self._metrics.looked_up(availability)
 
-    def index_found(self, keys: Sequence[ContentKey]) -> None:
+    def index_found(self, keys: Sequence[ContentKey], group: GroupId) -> None:
         """The shared index names these blocks."""
-        self._packs.found(keys)
+        self._packs.found(keys, group)
 
     def reserve(
         self,
@@ -383,9 +383,9 @@ class NodeCore:
             self._disk.store(scope, names, trace)
             self._packs.landed(scope, names, trace)
 
-    def _left(self, tier: Tier, keys: Sequence[ContentKey]) -> None:
+    def _left(self, tier: Tier, blocks: Sequence[tuple[ContentKey, GroupId]]) -> None:
         if tier is Tier.G2:
-            self._packs.left(keys)
+            self._packs.left(blocks)
 
     def _end_section(self) -> None:
         self._freer.collect()

@@ -79,7 +79,7 @@ class NodeTables:
         self._pools: dict[Tier, BlockPool] = {}
         self._names: dict[tuple[ContentKey, GroupId], BlockName] = {}
         self._stale: dict[BlockId, Generation] = {}
-        self.on_left: Callable[[Tier, Sequence[ContentKey]], None] = lambda tier, keys: None
+        self.on_left: Callable[[Tier, Sequence[tuple[ContentKey, GroupId]]], None] = lambda tier, blocks: None
         """Called in the section in which blocks leave a tier."""
         self.on_evicted: Callable[[Tier, int], None] = lambda tier, count: None
         """Told how many blocks had to go for others."""
@@ -218,7 +218,7 @@ class NodeTables:
     def clear(self, tier: Tier) -> ClearReport:
         """Forget the whole tier in this section; one ``cleared`` event says so."""
         report = self.pool(tier).clear()
-        self.on_left(tier, [key for key, _ in self._names] if tier is Tier.G2 else [])
+        self.on_left(tier, list(self._names) if tier is Tier.G2 else [])
         if tier is Tier.G2:
             self._names.clear()
         self.events.cleared(self.events.owner_of(tier), tier)
@@ -316,7 +316,7 @@ class NodeTables:
         if tier is Tier.G2:
             for block in listed:
                 self._names.pop((block.key, block.group), None)
-        self.on_left(tier, [block.key for block in listed])
+        self.on_left(tier, [(block.key, block.group) for block in listed])
         owner = self.events.owner_of(tier)
         self.events.removed(owner, tier, [(block.identity, block.group, block.key) for block in listed])
 

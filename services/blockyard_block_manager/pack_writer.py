@@ -2,8 +2,7 @@
 
 Which packs are due is decided by the planner of the core; here their sources are pinned, the jobs handed in and the
 results told to planner and catalogue. While the remote tier is away or hangs nothing is planned and nothing is pinned.
-Only rows of group 0 go there: store and index name blocks by content key alone, and a row of another group in the place
-of one would look like damage.
+Rows of every KV group go there, each group in packs of its own; the planner knows them by their stored keys.
 Invariants: sources are pinned from the plan of a job until it has settled; a pack counts as stored only if every
 block of it was; ``offloaded`` to G4 is announced only then.
 Threading: owned by the event loop of the service. No await.
@@ -13,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from itertools import count, islice
 from typing import Final
 
-from blockyard.core.block_facts import DEFAULT_GROUP
 from blockyard.core.block_name import BlockName
 from blockyard.core.clock import Clock
 from blockyard.core.errors import BlockNotFoundError
 from blockyard.core.events import BlockScope
 from blockyard.core.pack_plan import PackPlan, PackPlanner
 from blockyard.core.pins import PinKind, PinOwner
+from blockyard.core.stored_key import StoredKey, stored_key, stored_keys
 from blockyard.core.vocabulary import ContentKey, GroupId, ItemStatus, JobKind, Lane, Tier, WorkerRole
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard.wire.worker_channel import Pack
@@ -57,33 +56,34 @@ class PackWriter:
         self._planner = planner
         self._clock = clock
         self._numbers = count(1)
-        self._causes: dict[ContentKey, TraceParent] = {}
+        self._causes: dict[StoredKey, TraceParent] = {}
         """What recently landed blocks were brought for, until they are stored; the planner knows no traces."""
 
     # --- what others learn --------------------------------------------------------------------------------------------
     def landed(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent = NO_TRACE) -> None:
         """Blocks are readable in G2 and their full names are known."""
-        if self._profile.g4_enabled and scope.group == DEFAULT_GROUP:
-            self._remember(names, trace)
+        if self._profile.g4_enabled:
+            self._remember(names, scope.group, trace)
             self._planner.registered(names, scope, self._clock.monotonic())
 
-    def left(self, keys: Sequence[ContentKey]) -> None:
+    def left(self, blocks: Iterable[tuple[ContentKey, GroupId]]) -> None:
         """Blocks left G2."""
+        keys = [stored_key(key, group) for key, group in blocks]
         self._forget(keys)
         self._planner.evicted(keys, self._clock.monotonic())
 
-    def found(self, keys: Iterable[ContentKey]) -> None:
+    def found(self, keys: Iterable[ContentKey], group: GroupId) -> None:
         """The shared index names these blocks."""
-        self._planner.known(keys)
+        self._planner.known(stored_keys(keys, group))
 
     def read(self, names: Sequence[BlockName], scope: BlockScope) -> None:
         """Blocks were read from the store."""
-        self._planner.known(name.key for name in names)
+        self._planner.known(_stored(names, scope.group))
         self._catalogue.seen(names, scope)
 
     def gone(self, keys: Sequence[ContentKey], group: GroupId) -> None:
         """The store does not have these blocks, or has damaged bytes."""
-        self._planner.lost(keys, self._clock.monotonic())
+        self._planner.lost(stored_keys(keys, group), self._clock.monotonic())
         self._catalogue.gone(keys, group)
 
     # --- puts ---------------------------------------------------------------------------------------------------------
@@ -113,19 +113,19 @@ class PackWriter:
             scope=scope,
             source=Places(sources.ids, sources.generations),
             packs=tuple(self._packs(plans)),
-            cause=cause_of(self._causes.get(name.key, NO_TRACE) for name in names),
+            cause=cause_of(self._causes.get(key, NO_TRACE) for plan in plans for key in plan.keys),
         )
         owner = PinOwner(PinKind.JOB, f"g4-put-{next(self._numbers)}")
         self._tables.pins.add(owner, sources)
         self._desk.hand_in(order, lambda report: self._settled(plans, order, owner, report))
 
-    def _remember(self, names: Iterable[BlockName], trace: TraceParent) -> None:
+    def _remember(self, names: Iterable[BlockName], group: GroupId, trace: TraceParent) -> None:
         if trace:
-            self._causes.update(dict.fromkeys((name.key for name in names), trace))
+            self._causes.update(dict.fromkeys(_stored(names, group), trace))
         for oldest in list(islice(self._causes, max(len(self._causes) - _MOST_CAUSES, 0))):
             del self._causes[oldest]
 
-    def _forget(self, keys: Iterable[ContentKey]) -> None:
+    def _forget(self, keys: Iterable[StoredKey]) -> None:
         for key in keys:
             self._causes.pop(key, None)
 
@@ -149,7 +149,7 @@ class PackWriter:
             statuses = report.statuses[first : first + len(plan.names)]
             first += len(plan.names)
             if all(status is ItemStatus.OK for status in statuses):
-                self._forget(name.key for name in plan.names)
+                self._forget(plan.keys)
                 self._planner.stored(plan.pack)
                 self._catalogue.stored(plan.names, plan.scope)
             else:
@@ -160,6 +160,10 @@ class PackWriter:
         now = self._clock.monotonic()
         for plan in plans:
             self._planner.failed(plan.pack, now)
+
+
+def _stored(names: Iterable[BlockName], group: GroupId) -> list[StoredKey]:
+    return stored_keys((name.key for name in names), group)
 
 
 def _jobs(plans: Iterable[PackPlan]) -> list[list[PackPlan]]:

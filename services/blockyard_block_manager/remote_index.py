@@ -2,7 +2,6 @@
 
 No answer in time, no remote tier, a malformed answer: all of these are *unknown*, never *not there*. A remote tier
 that left a question without an answer is not asked for a moment, then by one question at a time until it answers.
-The store and its index name blocks by content key alone, so only rows of group 0 are there (see ``pack_writer``).
 Threading: one event loop.
 """
 
@@ -10,7 +9,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from blockyard.core.block_facts import DEFAULT_GROUP
 from blockyard.core.block_name import BlockName
 from blockyard.core.clock import Clock
 from blockyard.core.errors import BlockyardError, MalformedFrameError
@@ -81,13 +79,11 @@ class RemoteIndex:
         self, scope: BlockScope, names: Sequence[BlockName], timeout_seconds: float, trace: TraceParent = NO_TRACE
     ) -> Answers:
         """One answer per block, after at most about ``timeout_seconds``."""
-        if scope.group != DEFAULT_GROUP:
-            return [(Availability.MISS, None)] * len(names)
         unknown: Answers = [(Availability.UNKNOWN, None)] * len(names)
         link = self._answering_link()
         if link is None or timeout_seconds <= 0 or self._breaker.state is BreakerState.OPEN:
             return unknown
-        request = Find(identity=scope.identity, keys=b"".join(name.key for name in names))
+        request = Find(identity=scope.identity, group=scope.group, keys=b"".join(name.key for name in names))
         # A caller in a hurry must not make the remote tier look dead, so the question outlives him.
         patience_seconds = max(timeout_seconds, _PATIENCE_SECONDS)
         asking = asyncio.create_task(self._call(link, request, len(names), patience_seconds, trace))

@@ -9,8 +9,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from blockyard.core.block_facts import MAX_GROUP
 from blockyard.core.errors import RequestError, TooManyKeysError, UnavailableError
-from blockyard.core.vocabulary import DIGEST_BYTES, KEY_BYTES, Availability, ContentKey, IdentityDigest, Tier
+from blockyard.core.stored_key import StoredKey, stored_keys
+from blockyard.core.vocabulary import DIGEST_BYTES, KEY_BYTES, Availability, ContentKey, GroupId, IdentityDigest, Tier
 from blockyard.runtime.current_trace import current_trace
 from blockyard.runtime.span_names import BLOCKS, HITS, MISSES, UNKNOWN, SpanName
 from blockyard.runtime.spans import SpanKind, Tracer
@@ -63,7 +65,7 @@ class Finder:
         """Look keys up in one round trip.
 
         Raises:
-            RequestError: identity or keys have the wrong length.
+            RequestError: identity or keys have the wrong length, or there is no such group.
             TooManyKeysError: more keys than one call may have.
         """
         identity, keys = _columns(request)
@@ -79,7 +81,7 @@ class Finder:
             )
         return found
 
-    async def _look_up(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> Found:
+    async def _look_up(self, identity: IdentityDigest, keys: Sequence[StoredKey]) -> Found:
         locators, absent = await self._ask(identity, keys)
         locators = [self._believed(locator) for locator in locators]
         self._learn(identity, keys, locators)
@@ -89,7 +91,7 @@ class Finder:
         return Found(availability=bytes(availability), locators=encode_wire_locators(locators))
 
     async def _ask(
-        self, identity: IdentityDigest, keys: Sequence[ContentKey]
+        self, identity: IdentityDigest, keys: Sequence[StoredKey]
     ) -> tuple[Sequence[Locator | None], Availability]:
         """Locators, and what an absent one means."""
         nothing: list[Locator | None] = [None] * len(keys)
@@ -112,7 +114,7 @@ class Finder:
         # Its locators may still be there while the index cannot be written.
         return None if locator is not None and self._register.is_damaged(locator.pack) else locator
 
-    def _learn(self, identity: IdentityDigest, keys: Sequence[ContentKey], locators: Sequence[Locator | None]) -> None:
+    def _learn(self, identity: IdentityDigest, keys: Sequence[StoredKey], locators: Sequence[Locator | None]) -> None:
         hits = [(key, locator) for key, locator in zip(keys, locators, strict=True) if locator is not None]
         for key, locator in hits:
             self._register.learn(locator.pack, (key,))
@@ -120,11 +122,13 @@ class Finder:
             self._writes.touch_later(Touch(identity, tuple(key for key, _ in hits)))
 
 
-def _columns(request: Find) -> tuple[IdentityDigest, list[ContentKey]]:
+def _columns(request: Find) -> tuple[IdentityDigest, list[StoredKey]]:
     if len(request.identity) != DIGEST_BYTES or len(request.keys) % KEY_BYTES:
         raise RequestError("an identity has 32 bytes and keys have 16", identity=len(request.identity))
+    if not 0 <= request.group <= MAX_GROUP:
+        raise RequestError("a group is an unsigned 16-bit integer", group=request.group)
     count = len(request.keys) // KEY_BYTES
     if count > MAX_KEYS_PER_CALL:
         raise TooManyKeysError("too many keys in one lookup", keys=count, limit=MAX_KEYS_PER_CALL)
-    keys = [ContentKey(request.keys[index * KEY_BYTES : (index + 1) * KEY_BYTES]) for index in range(count)]
-    return IdentityDigest(request.identity), keys
+    keys = (ContentKey(request.keys[index * KEY_BYTES : (index + 1) * KEY_BYTES]) for index in range(count))
+    return IdentityDigest(request.identity), stored_keys(keys, GroupId(request.group))

@@ -6,7 +6,8 @@ Threading: one event loop.
 
 from collections.abc import Sequence
 
-from blockyard.core.vocabulary import ContentKey, IdentityDigest, PackId
+from blockyard.core.stored_key import StoredKey
+from blockyard.core.vocabulary import IdentityDigest, PackId
 from blockyard.runtime.telemetry import Operation
 from blockyard.tiers.breaker import Breaker
 from blockyard.tiers.index_value import Locator
@@ -23,22 +24,22 @@ class GuardedIndex:
         self._breaker = breaker
         self._meter = meter
 
-    async def find(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> IndexAnswer:
+    async def find(self, identity: IdentityDigest, keys: Sequence[StoredKey]) -> IndexAnswer:
         """Look up ``keys`` in one round trip."""
         with self._breaker.attempt(), self._meter.call(Operation.FIND):
             return await self._inner.find(identity, keys)
 
-    async def set_locators(self, identity: IdentityDigest, entries: Sequence[tuple[ContentKey, Locator]]) -> None:
+    async def set_locators(self, identity: IdentityDigest, entries: Sequence[tuple[StoredKey, Locator]]) -> None:
         """Write locators; one that points into a longer pack stays."""
         with self._breaker.attempt(), self._meter.call(Operation.SET):
             await self._inner.set_locators(identity, entries)
 
-    async def drop_locators(self, identity: IdentityDigest, pack: PackId, keys: Sequence[ContentKey]) -> int:
+    async def drop_locators(self, identity: IdentityDigest, pack: PackId, keys: Sequence[StoredKey]) -> int:
         """Clear those locators of ``keys`` that point into ``pack``; answers how many did."""
         with self._breaker.attempt(), self._meter.call(Operation.DROP):
             return await self._inner.drop_locators(identity, pack, keys)
 
-    async def touch(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> None:
+    async def touch(self, identity: IdentityDigest, keys: Sequence[StoredKey]) -> None:
         """Note that these entries are in use; absent ones stay absent."""
         with self._breaker.attempt(), self._meter.call(Operation.TOUCH):
             await self._inner.touch(identity, keys)

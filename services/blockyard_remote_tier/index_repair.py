@@ -111,6 +111,5 @@ class IndexRepair:
         return header if own == address and entry.object_bytes == header.object_bytes else _Skipped.FOREIGN
 
     async def _write(self, header: PackHeader) -> None:
-        keys = header.content_keys()
         locators = (Locator(header.pack, index, header.blocks, header.stride_bytes) for index in range(header.blocks))
-        await self._index.set_locators(header.identity, tuple(zip(keys, locators, strict=True)))
+        await self._index.set_locators(header.identity, tuple(zip(header.stored_keys(), locators, strict=True)))

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from blockyard.core.errors import UnavailableError
-from blockyard.core.vocabulary import ContentKey, IdentityDigest, PackId
+from blockyard.core.stored_key import StoredKey
+from blockyard.core.vocabulary import IdentityDigest, PackId
 from blockyard.runtime.logs import get_logger
 from blockyard.tiers.index_value import Locator
 from blockyard.tiers.prefix_index import PrefixIndex
@@ -28,7 +29,7 @@ class SetLocators:
     """The blocks of a pack that was stored."""
 
     identity: IdentityDigest
-    entries: tuple[tuple[ContentKey, Locator], ...]
+    entries: tuple[tuple[StoredKey, Locator], ...]
 
     async def write(self, index: PrefixIndex) -> None:
         """Write to ``index``."""
@@ -41,7 +42,7 @@ class DropLocators:
 
     identity: IdentityDigest
     pack: PackId
-    keys: tuple[ContentKey, ...]
+    keys: tuple[StoredKey, ...]
 
     async def write(self, index: PrefixIndex) -> None:
         """Write to ``index``."""
@@ -53,7 +54,7 @@ class Touch:
     """Blocks that were asked for and are in use."""
 
     identity: IdentityDigest
-    keys: tuple[ContentKey, ...]
+    keys: tuple[StoredKey, ...]
 
 
 IndexWrite = SetLocators | DropLocators

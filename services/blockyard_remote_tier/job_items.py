@@ -10,6 +10,7 @@ import numpy as np
 
 from blockyard.core.errors import RequestError
 from blockyard.core.pack_plan import MAX_PACK_BLOCKS, PackGeometry
+from blockyard.core.stored_key import StoredKey, stored_key
 from blockyard.core.vocabulary import (
     DIGEST_BYTES,
     KEY_BYTES,
@@ -82,6 +83,10 @@ class PackWork:
         """Length of the whole object."""
         return pack_bytes(self.blocks, self.stride_bytes)
 
+    def stored_key(self, item: PackItem) -> StoredKey:
+        """Key of the entry of ``item`` in the index."""
+        return stored_key(item.key, self.group)
+
     def wanted(self, item: PackItem) -> WantedRecord:
         """What the record of ``item`` must say."""
         return WantedRecord(item.index, self.identity, item.digest, item.position, self.group, self.payload_bytes)
@@ -100,7 +105,7 @@ def put_work(job: Job, geometry: PackGeometry) -> list[PackWork]:
         positions = [item.position - work.first_position for item in work.items]
         if len(work.items) != work.blocks or positions != list(range(work.blocks)):
             raise RequestError("a put names all blocks of its pack in order", pack=work.pack.hex())
-        if bytes(work.items[-1].key) != work.pack:
+        if PackId(work.stored_key(work.items[-1])) != work.pack:
             raise RequestError("the id of a pack is the key of its last block", pack=work.pack.hex())
         if any(after.parent != before.key for before, after in zip(work.items, work.items[1:], strict=False)):
             raise RequestError("the blocks of a pack follow each other", pack=work.pack.hex())

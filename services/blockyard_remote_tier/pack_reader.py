@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 
 from blockyard.core.errors import AccessDeniedError, BlockyardError, ObjectNotFoundError, StaleGenerationError
-from blockyard.core.vocabulary import BlockId, ContentKey, Epoch, ItemStatus, Tier
+from blockyard.core.stored_key import StoredKey
+from blockyard.core.vocabulary import BlockId, Epoch, ItemStatus, Tier
 from blockyard.runtime.job_executor import JobControl
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.telemetry import Metrics
@@ -208,7 +209,7 @@ class PackReader:
         damaged = reading.with_status(ItemStatus.CORRUPT)
         absent = reading.with_status(ItemStatus.NOT_FOUND)
         foreign = reading.with_status(ItemStatus.IDENTITY_MISMATCH)
-        keys = {item.key for item in (*damaged, *absent, *foreign)}
+        keys = {work.stored_key(item) for item in (*damaged, *absent, *foreign)}
         # Here, where one that was read twice counts once, and one with a broken header like one with a broken payload.
         compared = len(reading.with_status(ItemStatus.OK)) + len(damaged)
         self._metrics.checksum_checks.labels(Tier.G4.label).inc(compared)
@@ -222,7 +223,7 @@ class PackReader:
         if keys:
             await self._writes.write(DropLocators(work.identity, work.pack, tuple(sorted(keys))), deadline)
 
-    async def _keys_in_header(self, work: PackWork, deadline: float) -> set[ContentKey]:
+    async def _keys_in_header(self, work: PackWork, deadline: float) -> set[StoredKey]:
         try:
             async with asyncio.timeout_at(deadline):
                 found = await self._store.get_range(work.address.key(self._opened.prefix), 0, PACK_HEADER_BYTES)
@@ -230,4 +231,4 @@ class PackReader:
         except (BlockyardError, TimeoutError):
             # The locators that are not known here are dropped by whoever reads them.
             return set()
-        return set(header.content_keys()) if header.pack == work.pack else set()
+        return set(header.stored_keys()) if header.pack == work.pack else set()

@@ -10,7 +10,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
-from blockyard.core.vocabulary import ContentKey, PackId
+from blockyard.core.stored_key import StoredKey
+from blockyard.core.vocabulary import PackId
 
 _PACKS_REMEMBERED: Final = 4_096
 
@@ -21,17 +22,17 @@ class PackRegister:
     def __init__(self, capacity: int = _PACKS_REMEMBERED) -> None:
         """Remember at most ``capacity`` packs, and as many damaged ones."""
         self._capacity = capacity
-        self._members: OrderedDict[PackId, set[ContentKey]] = OrderedDict()
+        self._members: OrderedDict[PackId, set[StoredKey]] = OrderedDict()
         self._damaged: OrderedDict[PackId, None] = OrderedDict()
 
-    def learn(self, pack: PackId, keys: Iterable[ContentKey]) -> None:
+    def learn(self, pack: PackId, keys: Iterable[StoredKey]) -> None:
         """These keys have locators into ``pack``."""
         self._members.setdefault(pack, set()).update(keys)
         self._members.move_to_end(pack)
         if len(self._members) > self._capacity:
             self._members.popitem(last=False)
 
-    def forget(self, pack: PackId) -> set[ContentKey]:
+    def forget(self, pack: PackId) -> set[StoredKey]:
         """The pack is gone; answers the keys that were known to lie in it."""
         return self._members.pop(pack, set())
 

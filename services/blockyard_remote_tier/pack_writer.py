@@ -124,6 +124,7 @@ class PackWriter:
             identity=work.identity,
             first_position=work.first_position,
             keys=b"".join(item.key for item in work.items),
+            group=work.group,
             blocks_per_pack=plan.blocks_per_pack,
             stride_bytes=work.stride_bytes,
             writer_epoch=self._worker_epoch,
@@ -204,7 +205,8 @@ class PackWriter:
 
     async def _announce(self, work: PackWork, plan: PutPlan, control: JobControl) -> None:
         entries = tuple(
-            (item.key, Locator(work.pack, item.index, work.blocks, work.stride_bytes)) for item in work.items
+            (work.stored_key(item), Locator(work.pack, item.index, work.blocks, work.stride_bytes))
+            for item in work.items
         )
         self._register.absolve(work.pack)
         self._register.learn(work.pack, (key for key, _ in entries))

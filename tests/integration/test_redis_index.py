@@ -13,8 +13,8 @@ from blockyard.testing.prefix_index_conformance import (
     IDENTITY,
     STORE_ID,
     PrefixIndexTests,
-    content_key,
     locator,
+    some_key,
 )
 from blockyard.testing.tcp_server import tcp_server
 from blockyard.tiers.prefix_index import IndexState
@@ -57,11 +57,11 @@ class TestRedisIndex(PrefixIndexTests):
 
 
 def entry_key(number: int) -> bytes:
-    return b"{0}b" + IDENTITY[:8] + content_key(number)
+    return b"{0}b" + IDENTITY[:8] + some_key(number)
 
 
 async def test_an_entry_is_64_bytes_that_expire(index: RedisIndex, server: ValkeyServer) -> None:
-    await index.set_locators(IDENTITY, [(content_key(1), locator(1, 2))])
+    await index.set_locators(IDENTITY, [(some_key(1), locator(1, 2))])
     value = await raw(server.url, b"GET", entry_key(1))
     assert len(value) == 64
     assert value[:8] == bytes((1, 1, 2, 4)) + (4_352).to_bytes(4, "little")
@@ -72,30 +72,30 @@ async def test_an_entry_is_64_bytes_that_expire(index: RedisIndex, server: Valke
 async def test_claims_of_nodes_survive_locators(index: RedisIndex, server: ValkeyServer) -> None:
     claims = bytes(range(1, 33))
     await raw(server.url, b"SET", entry_key(1), bytes(32) + claims)
-    await index.set_locators(IDENTITY, [(content_key(1), locator(1))])
+    await index.set_locators(IDENTITY, [(some_key(1), locator(1))])
     assert (await raw(server.url, b"GET", entry_key(1)))[32:] == claims
-    assert await index.drop_locators(IDENTITY, locator(1).pack, [content_key(1)]) == 1
+    assert await index.drop_locators(IDENTITY, locator(1).pack, [some_key(1)]) == 1
     left = await raw(server.url, b"GET", entry_key(1))
     assert left[32:] == claims
-    assert (await index.find(IDENTITY, [content_key(1)])).locators == (None,)
+    assert (await index.find(IDENTITY, [some_key(1)])).locators == (None,)
 
 
 async def test_nonsense_in_an_entry_is_no_entry(index: RedisIndex, server: ValkeyServer) -> None:
     await raw(server.url, b"SET", entry_key(1), b"short")
     await raw(server.url, b"SET", entry_key(2), b"\xff" * 64)
-    assert (await index.find(IDENTITY, [content_key(1), content_key(2)])).locators == (None, None)
+    assert (await index.find(IDENTITY, [some_key(1), some_key(2)])).locators == (None, None)
 
 
 async def test_a_full_server_takes_no_entries_and_still_answers(index: RedisIndex, server: ValkeyServer) -> None:
-    await index.set_locators(IDENTITY, [(content_key(1), locator(1))])
+    await index.set_locators(IDENTITY, [(some_key(1), locator(1))])
     await raw(server.url, b"CONFIG", b"SET", b"maxmemory", b"1")
     try:
         with pytest.raises(UnavailableError, match="maxmemory"):
-            await index.set_locators(IDENTITY, [(content_key(2), locator(2))])
-        assert (await index.find(IDENTITY, [content_key(1), content_key(2)])).locators == (locator(1), None)
+            await index.set_locators(IDENTITY, [(some_key(2), locator(2))])
+        assert (await index.find(IDENTITY, [some_key(1), some_key(2)])).locators == (locator(1), None)
     finally:
         await raw(server.url, b"CONFIG", b"SET", b"maxmemory", b"0")
-    await index.set_locators(IDENTITY, [(content_key(2), locator(2))])
+    await index.set_locators(IDENTITY, [(some_key(2), locator(2))])
 
 
 async def test_a_state_of_another_version_is_left_alone(index: RedisIndex, server: ValkeyServer) -> None:
@@ -133,18 +133,18 @@ async def test_a_complete_index_does_not_expire(index: RedisIndex, server: Valke
 
 async def test_touch_renews_and_marks(server: ValkeyServer) -> None:
     index = connect(server.url, entry_ttl_seconds=3_600)
-    await index.set_locators(IDENTITY, [(content_key(1), locator(1))])
+    await index.set_locators(IDENTITY, [(some_key(1), locator(1))])
     await raw(server.url, b"EXPIRE", entry_key(1), b"10")
     await raw(server.url, b"SETRANGE", entry_key(1), b"8", bytes(4))
     await raw(server.url, b"EXPIRE", entry_key(1), b"10")
-    await index.touch(IDENTITY, [content_key(1)])
+    await index.touch(IDENTITY, [some_key(1)])
     assert int((await raw(server.url, b"TTL", entry_key(1)))[1:]) > 10
     assert (await raw(server.url, b"GET", entry_key(1)))[8:12] != bytes(4)
     await index.close()
 
 
 async def test_a_cancelled_lookup_never_answers_the_next_one(index: RedisIndex) -> None:
-    keys = [content_key(number) for number in range(4_096)]
+    keys = [some_key(number) for number in range(4_096)]
     await index.set_locators(IDENTITY, [(key, locator(1, 1)) for key in keys])
     for _ in range(5):
         lookup = asyncio.create_task(index.find(IDENTITY, keys))
@@ -152,15 +152,15 @@ async def test_a_cancelled_lookup_never_answers_the_next_one(index: RedisIndex) 
         await asyncio.sleep(0)
         lookup.cancel()
         await asyncio.wait({lookup})
-        assert (await index.find(IDENTITY, [content_key(9_999)])).locators == (None,)
+        assert (await index.find(IDENTITY, [some_key(9_999)])).locators == (None,)
 
 
 async def test_nobody_there_is_unavailable() -> None:
     index = connect("redis://127.0.0.1:1/0")
     with pytest.raises(UnavailableError):
-        await index.find(IDENTITY, [content_key(1)])
+        await index.find(IDENTITY, [some_key(1)])
     with pytest.raises(UnavailableError):
-        await index.set_locators(IDENTITY, [(content_key(1), locator(1))])
+        await index.set_locators(IDENTITY, [(some_key(1), locator(1))])
     await index.close()
 
 
@@ -171,7 +171,7 @@ async def test_a_silent_server_costs_the_timeout_and_no_more() -> None:
     async with tcp_server(silent) as port:
         index = connect(f"redis://127.0.0.1:{port}/0", timeout_seconds=0.1)
         with pytest.raises(DeadlineExceededError):
-            await index.find(IDENTITY, [content_key(1)])
+            await index.find(IDENTITY, [some_key(1)])
         await index.close()
 
 

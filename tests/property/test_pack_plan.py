@@ -7,6 +7,7 @@ import pytest
 from blockyard.core.block_name import BlockName
 from blockyard.core.events import BlockScope
 from blockyard.core.pack_plan import PackGeometry, PackPlan, PackPlanner
+from blockyard.core.stored_key import stored_key
 from blockyard.core.vocabulary import ROOT_KEY, ChainDigest, ContentKey, IdentityDigest, PackId
 
 SCOPE = BlockScope(IdentityDigest(bytes(32)))
@@ -63,7 +64,7 @@ def test_what_is_stored_stays_closed_under_prefixes(seed: int) -> None:
         elif roll < 0.5 and held - pinned:
             key = chance.choice(sorted(held - pinned))
             held.discard(key)
-            planner.evicted([key], now)
+            planner.evicted([stored_key(key, SCOPE.group)], now)
         elif roll < 0.8:
             planned: set[bytes] = set()
             for plan in planner.due(now, limit=chance.choice((1, 3, 64))):

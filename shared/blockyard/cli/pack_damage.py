@@ -63,7 +63,7 @@ class PackVandal:
         return sum([listed.object_bytes async for listed in self._admin.list_objects(packs_prefix(self._prefix))])
 
     async def find(self, wanted: Collection[ContentKey]) -> PackedBlock | None:
-        """A block with one of these keys that is the last one of a pack and lies in no other pack."""
+        """A block of group 0 with one of these keys that is the last one of a pack and lies in no other pack."""
         packs: list[PackedBlock] = []
         async for listed in self._admin.list_objects(packs_prefix(self._prefix)):
             if ContentKey(parse_key(self._prefix, listed.key).pack) in wanted:

@@ -2,14 +2,15 @@
 
 Packs are cut at multiples of P of the position, P the same for everybody, so that equal prefixes give equal packs on
 all nodes. A pack is named by the key of its last block, which fixes its whole content. A full pack is due when all its
-blocks are in G2; a tail (fewer than P blocks, the end of a chain) when it got no new block for a while.
+blocks are in G2; a tail (fewer than P blocks, the end of a chain) when it got no new block for a while. Every KV group
+has chains of its own: all keys here are *stored keys* (``stored_key``).
 ::
 
     registered -> candidate --previous pack known in G4, or put in the same job--> in flight --stored--> known
                      ^  +------ else: waits for the previous pack ------^             +--failed--> candidate, later
 
-Invariants: what is put is closed under prefixes; no pack is planned while it is in flight or known to be in G4; memory
-is bounded by the rows of G2 plus ``max_known`` keys.
+Invariants: what is put is closed under prefixes, group by group; no pack is planned while it is in flight or known to
+be in G4; memory is bounded by the rows of G2 plus ``max_known`` keys.
 Threading: owned by one thread. Pure; time is an argument.
 """
 
@@ -22,7 +23,8 @@ from typing import Final
 from blockyard.core.block_name import BlockName
 from blockyard.core.errors import ConfigurationError
 from blockyard.core.events import BlockScope
-from blockyard.core.vocabulary import ROOT_KEY, ContentKey, IdentityDigest, PackId, TenantDigest
+from blockyard.core.stored_key import ROOT, StoredKey, stored_key, stored_keys
+from blockyard.core.vocabulary import IdentityDigest, PackId, TenantDigest
 
 RECORD_HEADER_BYTES: Final = 256
 RECORD_UNIT_BYTES: Final = 256
@@ -73,7 +75,7 @@ class PackPlan:
     """One pack that can be put now.
 
     Attributes:
-        pack: key of its last block.
+        pack: stored key of its last block.
         names: its blocks in order.
         scope: what they have in common.
         previous: pack that has to be put before it, in the same job; None where nothing has to. A plan with
@@ -86,9 +88,9 @@ class PackPlan:
     previous: PackId | None = None
 
     @property
-    def keys(self) -> tuple[ContentKey, ...]:
-        """Content keys in order."""
-        return tuple(name.key for name in self.names)
+    def keys(self) -> tuple[StoredKey, ...]:
+        """Stored keys in order."""
+        return tuple(stored_keys((name.key for name in self.names), self.scope.group))
 
     @property
     def first_position(self) -> int:
@@ -110,17 +112,18 @@ class PackPlan:
 class _Node:
     name: BlockName
     scope: BlockScope
+    parent: StoredKey
     check_at: float | None = None
-    waits_on: ContentKey | None = None
+    waits_on: StoredKey | None = None
 
 
 @dataclass(slots=True)
 class _Round:
     """Plans of one call of ``due``, while they are being ordered."""
 
-    plans: dict[ContentKey, PackPlan] = field(default_factory=dict)
-    followers: dict[ContentKey, list[ContentKey]] = field(default_factory=dict)
-    heads: list[ContentKey] = field(default_factory=list)
+    plans: dict[StoredKey, PackPlan] = field(default_factory=dict)
+    followers: dict[StoredKey, list[StoredKey]] = field(default_factory=dict)
+    heads: list[StoredKey] = field(default_factory=list)
 
 
 class PackPlanner:
@@ -150,30 +153,31 @@ class PackPlanner:
         self._retry_seconds = retry_seconds
         self._max_known = max_known
         self._max_job_blocks = max(max_job_blocks, geometry.blocks_per_pack)
-        self._nodes: dict[ContentKey, _Node] = {}
-        self._children: dict[ContentKey, set[ContentKey]] = {}
-        self._ready: set[ContentKey] = set()
+        self._nodes: dict[StoredKey, _Node] = {}
+        self._children: dict[StoredKey, set[StoredKey]] = {}
+        self._ready: set[StoredKey] = set()
         # By position, then key; entries of blocks that are ready no more are skipped when they come up.
-        self._queue: list[tuple[int, ContentKey]] = []
-        self._waiting: dict[ContentKey, set[ContentKey]] = {}
-        self._timers: list[tuple[float, ContentKey]] = []
+        self._queue: list[tuple[int, StoredKey]] = []
+        self._waiting: dict[StoredKey, set[StoredKey]] = {}
+        self._timers: list[tuple[float, StoredKey]] = []
         self._in_flight: dict[PackId, PackPlan] = {}
-        self._known: OrderedDict[ContentKey, None] = OrderedDict()
+        self._known: OrderedDict[StoredKey, None] = OrderedDict()
 
     # --- what G2 holds ------------------------------------------------------------------------------------------
     def registered(self, names: Iterable[BlockName], scope: BlockScope, now: float) -> None:
         """Blocks became readable in G2; repeated blocks change nothing."""
-        fresh: list[ContentKey] = []
+        fresh: list[StoredKey] = []
         for name in names:
-            key = name.key
+            key = stored_key(name.key, scope.group)
             if key not in self._nodes:
-                self._nodes[key] = _Node(name, scope)
+                parent = stored_key(name.parent, scope.group)
+                self._nodes[key] = _Node(name, scope, parent)
                 fresh.append(key)
                 if name.position != self.geometry.segment_start(name.position):
-                    self._children.setdefault(name.parent, set()).add(key)
+                    self._children.setdefault(parent, set()).add(key)
         self._look_at(fresh, now + self._tail_idle_seconds)
 
-    def evicted(self, keys: Iterable[ContentKey], now: float) -> None:
+    def evicted(self, keys: Iterable[StoredKey], now: float) -> None:
         """Blocks left G2. What became the end of a chain by this is a tail from now on."""
         for key in keys:
             node = self._nodes.pop(key, None)
@@ -181,15 +185,15 @@ class PackPlanner:
                 continue
             self._ready.discard(key)
             self._stop_waiting(key, node)
-            siblings = self._children.get(node.name.parent)
+            siblings = self._children.get(node.parent)
             if siblings is not None:
                 siblings.discard(key)
                 if not siblings:
-                    del self._children[node.name.parent]
-                    self._look_at([node.name.parent], now + self._tail_idle_seconds)
+                    del self._children[node.parent]
+                    self._look_at([node.parent], now + self._tail_idle_seconds)
 
     # --- what G4 holds ------------------------------------------------------------------------------------------
-    def known(self, keys: Iterable[ContentKey]) -> None:
+    def known(self, keys: Iterable[StoredKey]) -> None:
         """Blocks are in G4: found in the index, or just put."""
         for key in keys:
             self._known[key] = None
@@ -199,7 +203,7 @@ class PackPlanner:
         while len(self._known) > self._max_known:
             self._known.popitem(last=False)
 
-    def lost(self, keys: Iterable[ContentKey], now: float) -> None:
+    def lost(self, keys: Iterable[StoredKey], now: float) -> None:
         """Blocks are not in G4 after all; where G2 holds them they may be put again."""
         gone = [key for key in keys if key in self._known]
         for key in gone:
@@ -216,7 +220,7 @@ class PackPlanner:
         """A planned pack was not put; it is a candidate again after a rest."""
         plan = self._in_flight.pop(pack, None)
         if plan is not None:
-            self._check_later(plan.names[-1].key, now + self._retry_seconds)
+            self._check_later(StoredKey(pack), now + self._retry_seconds)
 
     # --- what to do ---------------------------------------------------------------------------------------------
     def due(self, now: float, limit: int = 64) -> list[PackPlan]:
@@ -244,9 +248,9 @@ class PackPlanner:
         return len(self._nodes) + len(self._timers) + len(self._queue) + len(self._known) + len(self._in_flight)
 
     # --- inside -------------------------------------------------------------------------------------------------
-    def _look_at(self, keys: Iterable[ContentKey], tail_at: float) -> None:
+    def _look_at(self, keys: Iterable[StoredKey], tail_at: float) -> None:
         """Make candidates of full packs that contain these blocks, and set the time of tails that end below them."""
-        stack, seen = list(keys), set[ContentKey]()
+        stack, seen = list(keys), set[StoredKey]()
         while stack:
             key = stack.pop()
             node = self._nodes.get(key)
@@ -261,7 +265,7 @@ class PackPlanner:
             else:
                 self._check_later(key, tail_at)
 
-    def _check_later(self, key: ContentKey, when: float) -> None:
+    def _check_later(self, key: StoredKey, when: float) -> None:
         node = self._nodes.get(key)
         if node is None:
             return
@@ -272,7 +276,7 @@ class PackPlanner:
             heapq.heapify(live)
             self._timers = live
 
-    def _make_ready(self, key: ContentKey) -> None:
+    def _make_ready(self, key: StoredKey) -> None:
         if key in self._ready:
             return
         self._ready.add(key)
@@ -293,14 +297,14 @@ class PackPlanner:
                 if self.geometry.ends_pack(node.name.position) or not self._children.get(key):
                     self._make_ready(key)
 
-    def _consider(self, key: ContentKey, this: _Round) -> None:
+    def _consider(self, key: StoredKey, this: _Round) -> None:
         node = self._nodes[key]
         self._stop_waiting(key, node)
-        names = self._segment_up_to(key)
-        if names is None or key in self._known or PackId(key) in self._in_flight:
+        segment = self._segment_up_to(key)
+        if segment is None or key in self._known or PackId(key) in self._in_flight:
             return
-        before = names[0].parent
-        if before == ROOT_KEY or before in self._known:
+        before, names = segment[0].parent, tuple(part.name for part in segment)
+        if before == ROOT or before in self._known:
             this.heads.append(key)
             this.plans[key] = PackPlan(PackId(key), names, node.scope)
         elif before in this.plans:
@@ -309,21 +313,21 @@ class PackPlanner:
         else:
             self._wait(key, before)
 
-    def _segment_up_to(self, key: ContentKey) -> tuple[BlockName, ...] | None:
+    def _segment_up_to(self, key: StoredKey) -> list[_Node] | None:
         """Blocks from the start of the segment to ``key``; None where one of them is not in G2.
 
         Names come from engines, which may name a parent that is no neighbour, or the block itself.
         """
-        names: list[BlockName] = []
+        nodes: list[_Node] = []
         node = self._nodes.get(key)
-        while node is not None and (not names or node.name.position == names[-1].position - 1):
-            names.append(node.name)
+        while node is not None and (not nodes or node.name.position == nodes[-1].name.position - 1):
+            nodes.append(node)
             if node.name.position == self.geometry.segment_start(node.name.position):
-                return tuple(reversed(names))
-            node = self._nodes.get(node.name.parent)
+                return nodes[::-1]
+            node = self._nodes.get(node.parent)
         return None
 
-    def _job(self, head: ContentKey, this: _Round) -> list[PackPlan]:
+    def _job(self, head: StoredKey, this: _Round) -> list[PackPlan]:
         """Plans of one job, each after the one it needs; what does not fit waits until that one is stored."""
         plans: list[PackPlan] = []
         blocks, stack = 0, [head]
@@ -337,14 +341,14 @@ class PackPlanner:
                 plans.append(plan)
                 self._in_flight[plan.pack] = plan
             else:
-                self._wait(key, plan.names[0].parent)
+                self._wait(key, stored_key(plan.names[0].parent, plan.scope.group))
         return plans
 
-    def _wait(self, key: ContentKey, before: ContentKey) -> None:
+    def _wait(self, key: StoredKey, before: StoredKey) -> None:
         self._nodes[key].waits_on = before
         self._waiting.setdefault(before, set()).add(key)
 
-    def _stop_waiting(self, key: ContentKey, node: _Node) -> None:
+    def _stop_waiting(self, key: StoredKey, node: _Node) -> None:
         if node.waits_on is None:
             return
         waiting = self._waiting.get(node.waits_on)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from blockyard.core.pack_plan import PackGeometry
+from blockyard.core.stored_key import StoredKey, stored_key
 from blockyard.core.vocabulary import (
     ROOT_KEY,
     BlockId,
@@ -134,13 +135,17 @@ class FakeStore:
     geometry: PackGeometry
     packs: dict[PackId, list[tuple[bytes, bytes]]] = field(default_factory=dict)
     """Per pack, digest and payload of each record."""
-    index: dict[ContentKey, Locator] = field(default_factory=dict)
+    groups: dict[PackId, GroupId] = field(default_factory=dict)
+    """KV group that the records of a pack say they are of."""
+    index: dict[StoredKey, Locator] = field(default_factory=dict)
 
-    def put(self, pack: PackId, records: list[tuple[bytes, bytes]]) -> None:
+    def put(self, pack: PackId, group: GroupId, records: list[tuple[bytes, bytes]]) -> None:
         """Store a pack and locate its blocks."""
-        self.packs[pack] = records
+        self.packs[pack], self.groups[pack] = records, group
         for place, (digest, _) in enumerate(records):
-            self.index[key_of(digest)] = Locator(pack, place, len(records), self.geometry.stride_bytes)
+            self.index[stored_key(key_of(digest), group)] = Locator(
+                pack, place, len(records), self.geometry.stride_bytes
+            )
 
     def read(self, pack: PackId, place: int) -> tuple[bytes, bytes] | None:
         """One record; None where the pack is gone or has no such record."""

@@ -23,6 +23,7 @@ from blockyard.core.vocabulary import (
     KEY_BYTES,
     Epoch,
     Generation,
+    GroupId,
     ItemStatus,
     JobKind,
     PackId,
@@ -254,7 +255,7 @@ class FakeWorker:
             if isinstance(payload, ItemStatus):
                 return payload if member == item else ItemStatus.SKIPPED
             records.append((_digest(job, member), payload))
-        self.store.put(PackId(pack.pack), records)
+        self.store.put(PackId(pack.pack), GroupId(job.group), records)
         return ItemStatus.OK
 
     def _from_store(self, job: channel.Job, item: int, place: int) -> bytes | ItemStatus:
@@ -264,6 +265,8 @@ class FakeWorker:
             self.store.forget(PackId(pack.pack))
             return ItemStatus.NOT_FOUND
         digest, payload = record
+        if self.store.groups[PackId(pack.pack)] != job.group:
+            return ItemStatus.NOT_FOUND
         if digest != _digest(job, item):
             return ItemStatus.IDENTITY_MISMATCH
         if not payload.endswith(digest):

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from blockyard.core.clock import Clock
 from blockyard.core.errors import UnavailableError
-from blockyard.core.vocabulary import ContentKey, IdentityDigest, PackId
+from blockyard.core.stored_key import StoredKey
+from blockyard.core.vocabulary import IdentityDigest, PackId
 from blockyard.tiers.index_value import Locator
 from blockyard.tiers.prefix_index import IndexAnswer, IndexMeta, IndexState
 
-_Key = tuple[bytes, ContentKey]
+_Key = tuple[bytes, StoredKey]
 
 
 @dataclass(slots=True)
@@ -56,13 +57,13 @@ class MemoryIndex:
         return sum(entry.expires > self._clock.monotonic() for entry in self._entries.values())
 
     # --- PrefixIndex ------------------------------------------------------------------------------------------------
-    async def find(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> IndexAnswer:
+    async def find(self, identity: IdentityDigest, keys: Sequence[StoredKey]) -> IndexAnswer:
         """Look up ``keys`` in one round trip."""
         await self._arrive("find")
         entries = (self._live(identity, key) for key in keys)
         return IndexAnswer(tuple(entry.locator if entry else None for entry in entries), self._current_meta())
 
-    async def set_locators(self, identity: IdentityDigest, entries: Sequence[tuple[ContentKey, Locator]]) -> None:
+    async def set_locators(self, identity: IdentityDigest, entries: Sequence[tuple[StoredKey, Locator]]) -> None:
         """Write locators; one that points into a longer pack stays."""
         await self._arrive("set_locators")
         for key, locator in entries:
@@ -70,7 +71,7 @@ class MemoryIndex:
             kept = held.locator if held is not None and held.locator.blocks > locator.blocks else locator
             self._entries[_key(identity, key)] = _Entry(kept, self._clock.monotonic() + self._ttl_seconds)
 
-    async def drop_locators(self, identity: IdentityDigest, pack: PackId, keys: Sequence[ContentKey]) -> int:
+    async def drop_locators(self, identity: IdentityDigest, pack: PackId, keys: Sequence[StoredKey]) -> int:
         """Clear those locators of ``keys`` that point into ``pack``; answers how many did."""
         await self._arrive("drop_locators")
         held = [key for key in keys if (entry := self._live(identity, key)) and entry.locator.pack == pack]
@@ -78,7 +79,7 @@ class MemoryIndex:
             del self._entries[_key(identity, key)]
         return len(held)
 
-    async def touch(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> None:
+    async def touch(self, identity: IdentityDigest, keys: Sequence[StoredKey]) -> None:
         """Note that these entries are in use; absent ones stay absent."""
         await self._arrive("touch")
         for key in keys:
@@ -127,7 +128,7 @@ class MemoryIndex:
         if self.down:
             raise UnavailableError("the index is away", server="memory")
 
-    def _live(self, identity: IdentityDigest, key: ContentKey) -> _Entry | None:
+    def _live(self, identity: IdentityDigest, key: StoredKey) -> _Entry | None:
         entry = self._entries.get(_key(identity, key))
         return entry if entry is not None and entry.expires > self._clock.monotonic() else None
 
@@ -140,5 +141,5 @@ class MemoryIndex:
         return self._current_meta() == IndexMeta(IndexState.BUILDING, index_id) and self._builder == builder
 
 
-def _key(identity: IdentityDigest, key: ContentKey) -> _Key:
+def _key(identity: IdentityDigest, key: StoredKey) -> _Key:
     return identity[:8], key

@@ -1,7 +1,8 @@
 """A small node around a remote tier under test: an arena with blocks of known bytes, and jobs to store and load them.
 
-The bench plays offload-worker (fills slots) and block-manager (grants slots, makes jobs). Payloads follow from the
-digest of their block (``job_payload``), so whatever comes back can be judged without remembering what was stored.
+The bench plays offload-worker (fills slots) and block-manager (grants slots, makes jobs). Payloads follow from
+group and digest of their block (``job_payload``), so whatever comes back can be judged without remembering what was
+stored.
 Threading: one event loop.
 """
 
@@ -14,10 +15,13 @@ import numpy as np
 
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.pack_plan import PackGeometry
+from blockyard.core.stored_key import stored_key
 from blockyard.core.vocabulary import (
     Availability,
     BlockId,
+    ChainDigest,
     Generation,
+    GroupId,
     IdentityDigest,
     ItemStatus,
     JobKind,
@@ -28,7 +32,7 @@ from blockyard.core.vocabulary import (
 from blockyard.runtime.job_executor import JobExecutor
 from blockyard.testing.worker_jobs import TEST_IDENTITY, TEST_TENANT, Move, ScriptedControl, job_payload, transfer_job
 from blockyard.tiers.arena import Arena
-from blockyard.tiers.checksum import payload_checksum
+from blockyard.tiers.checksum import ByteArray, payload_checksum
 from blockyard.tiers.g4_packs import PackAddress
 from blockyard.tiers.header import HeaderVerdict, SlotHeader
 from blockyard.tiers.index_value import Locator, decode_wire_locators
@@ -81,6 +85,8 @@ class RemoteBench:
         self.arena = Arena.create(slots, PAYLOAD_BYTES)
         self.identity = identity
         self.tenant: TenantDigest = TEST_TENANT
+        self.group = GroupId(0)
+        """KV group of what is filled, asked for and moved from now on."""
         self._executor = executor
         self._seq = 0
 
@@ -99,7 +105,7 @@ class RemoteBench:
         for index in range(len(run)):
             slot = first_slot + index
             generation = Generation(self.arena.generation(slot) + 1)
-            payload = job_payload(run.digest(index), PAYLOAD_BYTES)
+            payload = self._payload(run, index)
             self.arena.begin_write(slot, generation)[:] = payload
             self.arena.publish(
                 SlotHeader(
@@ -113,6 +119,7 @@ class RemoteBench:
                     slot=BlockId(slot),
                     file_id=self.arena.arena_id,
                     tenant=self.tenant,
+                    group=self.group,
                 )
             )
 
@@ -122,9 +129,15 @@ class RemoteBench:
 
     def _holds(self, run: ChainRun, index: int, slot: int) -> bool:
         reading = self.arena.read(slot)
-        if reading.verdict is not HeaderVerdict.READY or reading.header.digest != run.digest(index):
+        if reading.verdict is not HeaderVerdict.READY:
             return False
-        return bytes(self.arena.payload(slot)) == bytes(job_payload(run.digest(index), PAYLOAD_BYTES))
+        if (reading.header.digest, reading.header.group) != (run.digest(index), self.group):
+            return False
+        return bytes(self.arena.payload(slot)) == bytes(self._payload(run, index))
+
+    def _payload(self, run: ChainRun, index: int) -> ByteArray:
+        digest = run.digest(index)
+        return job_payload(ChainDigest(bytes([digest[0] ^ self.group]) + digest[1:]), PAYLOAD_BYTES)
 
     # --- jobs --------------------------------------------------------------------------------------------------------
     def put_job(self, run: ChainRun, first_slot: int = 0) -> Job:
@@ -136,7 +149,8 @@ class RemoteBench:
         packs = []
         for start in range(0, len(run), GEOMETRY.blocks_per_pack):
             part = run.slice(start, start + GEOMETRY.blocks_per_pack)
-            packs.append(_pack(part.key(len(part) - 1), start, len(part), part.first_position, len(part)))
+            pack = stored_key(part.key(len(part) - 1), self.group)
+            packs.append(_pack(pack, start, len(part), part.first_position, len(part)))
         return self._job(JobKind.G4_PUT, run, moves, packs)
 
     def get_job(self, run: ChainRun, locators: Sequence[Locator | None], first_slot: int = 0) -> Job:
@@ -167,7 +181,7 @@ class RemoteBench:
 
     async def find(self, run: ChainRun) -> Lookup:
         """Look up all blocks of a run."""
-        found = await self._executor.find(Find(identity=self.identity, keys=b"".join(run.keys())))
+        found = await self._executor.find(Find(identity=self.identity, group=self.group, keys=b"".join(run.keys())))
         return Lookup([Availability(value) for value in found.availability], decode_wire_locators(found.locators))
 
     async def load(self, run: ChainRun, first_slot: int = 0) -> JobAnswer:
@@ -189,7 +203,9 @@ class RemoteBench:
             positions=np.fromiter((run.first_position + index for index in names), "<u4").tobytes(),
         )
         lane = Lane.STORE if kind is JobKind.G4_PUT else Lane.LOAD
-        return msgspec.structs.replace(job, items=items, packs=tuple(packs), lane=lane, tenant=self.tenant)
+        return msgspec.structs.replace(
+            job, items=items, packs=tuple(packs), lane=lane, tenant=self.tenant, group=self.group
+        )
 
 
 def _pack(pack: bytes, first_item: int, count: int, first_position: int, blocks: int) -> Pack:

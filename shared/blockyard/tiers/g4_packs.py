@@ -4,12 +4,13 @@
 
     key    <prefix>/p1/<tenant 32 hex>/<purge epoch>/<identity 32 hex>/<2 hex>/<pack id 32 hex>
     pack   4096 bytes header: 0 magic, 8 version u32, 12 flags u32, 16 pack id, 32 identity, 64 first position u32,
-           68 blocks u16, 70 blocks per pack u16, 72 stride u32, 80 writer epoch, 88 created ms, 128 blocks x 16 keys,
-           4088 xxh3-64 of what is before it
+           68 blocks u16, 70 blocks per pack u16, 72 stride u32, 76 group u16, 80 writer epoch, 88 created ms,
+           128 blocks x 16 content keys, 4088 xxh3-64 of what is before it
            record i at 4096 + i * stride: slot header (256 bytes), payload, padding
 
-The id of a pack is the content key of its last block. A content key fixes its whole prefix, so everyone who packs a run
-names it alike and writes the same blocks (though not the same bytes: payloads of one key may differ by writer).
+The id of a pack is the stored key of its last block: its content key and KV group (``core.stored_key``). A content key
+fixes its whole prefix, so everyone who packs a run names it alike and writes the same blocks (though not the same
+bytes: payloads of one key may differ by writer). All blocks of a pack are of one group.
 Invariants: a record is accepted for what it says about itself, never for where it was found.
 Threading: pure functions and values.
 """
@@ -22,6 +23,7 @@ from typing import Final
 
 from blockyard.core.errors import CorruptBlockError, ForeignFileError
 from blockyard.core.pack_plan import MAX_PACK_BLOCKS
+from blockyard.core.stored_key import StoredKey, stored_key, stored_keys
 from blockyard.core.vocabulary import (
     KEY_BYTES,
     ChainDigest,
@@ -40,7 +42,7 @@ PACK_FORMAT: Final = 1
 MAX_PACK_BYTES: Final = 64 << 20
 """One object is one upload; larger packs are refused."""
 _MAGIC: Final = b"BYPACK01"
-_FIELDS: Final = struct.Struct("<8sII16s32sIHHI4xQQ32x")
+_FIELDS: Final = struct.Struct("<8sII16s32sIHHIH2xQQ32x")
 _KEYS_OFFSET: Final = 128
 _CHECKSUM_OFFSET: Final = 4_088
 _IDENTITY_KEY_BYTES: Final = 16
@@ -108,7 +110,8 @@ class PackHeader:
     identity: IdentityDigest
     first_position: int
     keys: bytes
-    """Content keys of all blocks, 16 bytes each; the last one is the pack's id."""
+    """Content keys of all blocks, 16 bytes each; the last one names the pack."""
+    group: GroupId = GroupId(0)
     blocks_per_pack: int
     stride_bytes: int
     writer_epoch: Epoch
@@ -122,7 +125,7 @@ class PackHeader:
     @property
     def pack(self) -> PackId:
         """Id of the pack."""
-        return PackId(self.keys[-KEY_BYTES:])
+        return _pack_of(self.keys, self.group)
 
     @property
     def object_bytes(self) -> int:
@@ -133,10 +136,17 @@ class PackHeader:
         """Content keys in order."""
         return [ContentKey(self.keys[start : start + KEY_BYTES]) for start in range(0, len(self.keys), KEY_BYTES)]
 
+    def stored_keys(self) -> list[StoredKey]:
+        """Keys of the blocks in the index, in order."""
+        return stored_keys(self.content_keys(), self.group)
+
     def same_run(self, other: "PackHeader") -> bool:
         """True where both describe the same blocks in the same geometry, whoever wrote them and when."""
-        mine = (self.identity, self.first_position, self.keys, self.blocks_per_pack, self.stride_bytes)
-        return mine == (other.identity, other.first_position, other.keys, other.blocks_per_pack, other.stride_bytes)
+        return self._run() == other._run()
+
+    def _run(self) -> tuple[object, ...]:
+        geometry = (self.blocks_per_pack, self.stride_bytes)
+        return (self.identity, self.group, self.first_position, self.keys, geometry)
 
     def encode(self) -> bytes:
         """The 4096 bytes of this header."""
@@ -150,6 +160,7 @@ class PackHeader:
             self.blocks,
             self.blocks_per_pack,
             self.stride_bytes,
+            self.group,
             self.writer_epoch,
             self.created_ms,
         )
@@ -167,23 +178,29 @@ def decode_pack_header(data: ReadableBuffer) -> PackHeader:
     if len(head) < PACK_HEADER_BYTES:
         raise CorruptBlockError("the object is shorter than a pack header", bytes=len(head))
     stored = int.from_bytes(head[_CHECKSUM_OFFSET:], "little")
-    magic, version, flags, pack, identity, first, blocks, per_pack, stride, epoch, created = _FIELDS.unpack_from(head)
+    fields = _FIELDS.unpack_from(head)
+    magic, version, flags, pack, identity, first, blocks, per_pack, stride, group, epoch, created = fields
     if magic != _MAGIC or version != PACK_FORMAT or flags or stored != record_checksum(head[:_CHECKSUM_OFFSET]):
         raise CorruptBlockError("not the header of a pack of this format", version=version)
     if not 0 < blocks <= per_pack <= MAX_PACK_BLOCKS or stride < HEADER_BYTES:
         raise CorruptBlockError("a pack header without sense", blocks=blocks, stride=stride)
     keys = head[_KEYS_OFFSET : _KEYS_OFFSET + blocks * KEY_BYTES]
-    if keys[-KEY_BYTES:] != pack:
-        raise CorruptBlockError("the id of a pack is the key of its last block")
+    if _pack_of(keys, GroupId(group)) != pack:
+        raise CorruptBlockError("the id of a pack is the key of its last block", group=group)
     return PackHeader(
         identity=IdentityDigest(identity),
         first_position=first,
         keys=keys,
+        group=GroupId(group),
         blocks_per_pack=per_pack,
         stride_bytes=stride,
         writer_epoch=Epoch(epoch),
         created_ms=created,
     )
+
+
+def _pack_of(keys: bytes, group: GroupId) -> PackId:
+    return PackId(stored_key(ContentKey(keys[-KEY_BYTES:]), group))
 
 
 @dataclass(frozen=True, slots=True)

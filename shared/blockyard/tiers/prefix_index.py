@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum, unique
 from typing import Final, Protocol
 
-from blockyard.core.vocabulary import ContentKey, IdentityDigest, PackId
+from blockyard.core.stored_key import StoredKey
+from blockyard.core.vocabulary import IdentityDigest, PackId
 from blockyard.tiers.index_value import Locator
 
 INDEX_ID_BYTES: Final = 16
@@ -68,19 +69,19 @@ class PrefixIndex(Protocol):
     taken effect, and may be repeated.
     """
 
-    async def find(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> IndexAnswer:
+    async def find(self, identity: IdentityDigest, keys: Sequence[StoredKey]) -> IndexAnswer:
         """Look up ``keys`` in one round trip."""
         ...
 
-    async def set_locators(self, identity: IdentityDigest, entries: Sequence[tuple[ContentKey, Locator]]) -> None:
+    async def set_locators(self, identity: IdentityDigest, entries: Sequence[tuple[StoredKey, Locator]]) -> None:
         """Write locators; one that points into a longer pack stays."""
         ...
 
-    async def drop_locators(self, identity: IdentityDigest, pack: PackId, keys: Sequence[ContentKey]) -> int:
+    async def drop_locators(self, identity: IdentityDigest, pack: PackId, keys: Sequence[StoredKey]) -> int:
         """Clear those locators of ``keys`` that point into ``pack``; answers how many did."""
         ...
 
-    async def touch(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> None:
+    async def touch(self, identity: IdentityDigest, keys: Sequence[StoredKey]) -> None:
         """Note that these entries are in use; absent ones stay absent."""
         ...
 

@@ -23,7 +23,8 @@ from redis.backoff import NoBackoff
 
 from blockyard.core.clock import Clock
 from blockyard.core.errors import AccessDeniedError, ConfigurationError, DeadlineExceededError, UnavailableError
-from blockyard.core.vocabulary import ContentKey, IdentityDigest, PackId
+from blockyard.core.stored_key import StoredKey
+from blockyard.core.vocabulary import IdentityDigest, PackId
 from blockyard.tiers.index_value import HEAD_BYTES, Locator, decode_values, encode_heads
 from blockyard.tiers.prefix_index import INDEX_ID_BYTES, IndexAnswer, IndexMeta, IndexState
 
@@ -115,7 +116,7 @@ class RedisIndex:
         self._touch = self._redis.register_script(_TOUCH_SCRIPT)
         self._exchange = self._redis.register_script(_EXCHANGE_SCRIPT)
 
-    async def find(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> IndexAnswer:
+    async def find(self, identity: IdentityDigest, keys: Sequence[StoredKey]) -> IndexAnswer:
         """Look up ``keys`` in one round trip."""
         wanted = [_META_KEY, *_entry_keys(identity, keys)]
         starts = range(0, len(wanted), _KEYS_PER_COMMAND)
@@ -124,7 +125,7 @@ class RedisIndex:
         values: list[bytes | None] = [value for answer in answers for value in answer]
         return IndexAnswer(tuple(decode_values(values[1:])), _decode_meta(values[0]))
 
-    async def set_locators(self, identity: IdentityDigest, entries: Sequence[tuple[ContentKey, Locator]]) -> None:
+    async def set_locators(self, identity: IdentityDigest, entries: Sequence[tuple[StoredKey, Locator]]) -> None:
         """Write locators; one that points into a longer pack stays."""
         keys = _entry_keys(identity, [key for key, _ in entries])
         heads = encode_heads([locator for _, locator in entries], self._clock.wall_ms() // 1_000)
@@ -133,7 +134,7 @@ class RedisIndex:
             async with self._translated():
                 await self._set(keys[start:stop], [heads[start * HEAD_BYTES : stop * HEAD_BYTES], self._ttl_seconds])
 
-    async def drop_locators(self, identity: IdentityDigest, pack: PackId, keys: Sequence[ContentKey]) -> int:
+    async def drop_locators(self, identity: IdentityDigest, pack: PackId, keys: Sequence[StoredKey]) -> int:
         """Clear those locators of ``keys`` that point into ``pack``; answers how many did."""
         dropped = 0
         names = _entry_keys(identity, keys)
@@ -142,7 +143,7 @@ class RedisIndex:
                 dropped += int(await self._drop(names[start : start + _KEYS_PER_COMMAND], [pack]))
         return dropped
 
-    async def touch(self, identity: IdentityDigest, keys: Sequence[ContentKey]) -> None:
+    async def touch(self, identity: IdentityDigest, keys: Sequence[StoredKey]) -> None:
         """Note that these entries are in use; absent ones stay absent."""
         now = (self._clock.wall_ms() // 1_000 & 0xFFFF_FFFF).to_bytes(4, "little")
         names = _entry_keys(identity, keys)
@@ -225,7 +226,7 @@ def _pool(url: str, timeout_seconds: float) -> BlockingConnectionPool:
     return pool
 
 
-def _entry_keys(identity: IdentityDigest, keys: Sequence[ContentKey]) -> list[bytes]:
+def _entry_keys(identity: IdentityDigest, keys: Sequence[StoredKey]) -> list[bytes]:
     stem = _SHARD + b"b" + identity[:_IDENTITY_BYTES]
     return [stem + key for key in keys]
 

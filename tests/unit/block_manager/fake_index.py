@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from blockyard.core.block_name import BlockName
 from blockyard.core.events import BlockScope
+from blockyard.core.stored_key import stored_keys
 from blockyard.core.vocabulary import Availability, WorkerRole
 from blockyard.testing.fake_slots import FakeStore
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
@@ -16,6 +17,7 @@ from blockyard_block_manager.load import FindCallback
 class Question:
     """A lookup that was not answered yet."""
 
+    scope: BlockScope
     names: tuple[BlockName, ...]
     done: FindCallback
     trace: TraceParent
@@ -40,10 +42,11 @@ class FakeIndex:
         done: FindCallback,
         trace: TraceParent = NO_TRACE,
     ) -> None:
-        self.questions.append(Question(tuple(names), done, trace))
+        self.questions.append(Question(scope, tuple(names), done, trace))
 
     def answer(self) -> None:
         question = self.questions.popleft()
-        found = [self._store.index.get(name.key) if self.usable() else None for name in question.names]
+        keys = stored_keys((name.key for name in question.names), question.scope.group)
+        found = [self._store.index.get(key) if self.usable() else None for key in keys]
         absent = Availability.MISS if self.usable() else Availability.UNKNOWN
         question.done([(absent if locator is None else Availability.G4, locator) for locator in found])

@@ -4,11 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.block_manager.world import BLOCK_TOKENS, MODEL, OW, MakeWorld, World
+from tests.unit.block_manager.world import BLOCK_TOKENS, MODEL, OW, Engine, MakeWorld, World
 
 from blockyard.core.block_name import names_of
 from blockyard.core.events import BlockScope, RemovedEvent
 from blockyard.core.outbox import Outbox
+from blockyard.core.stored_key import stored_keys
 from blockyard.core.vocabulary import (
     BlockId,
     ContentKey,
@@ -49,9 +50,9 @@ class Node:
     def __init__(self, slots: int = 6) -> None:
         self.outbox = Outbox("node", Epoch(1), 1 << 20, encode_event)
         self.tables = NodeTables(EventLog(self.outbox, "node"), 16)
-        self.left: list[ContentKey] = []
+        self.left: list[tuple[ContentKey, GroupId]] = []
         self.evicted = 0
-        self.tables.on_left = lambda tier, keys: self.left.extend(keys)
+        self.tables.on_left = lambda tier, blocks: self.left.extend(blocks)
         self.tables.on_evicted = self._evicted
         for tier in (Tier.G2, Tier.G3):
             self.tables.open(tier, slots)
@@ -88,7 +89,7 @@ def test_a_damaged_block_takes_its_relatives_out_of_the_tier(node: Node, tier: T
     assert family.damaged.ids == (window[1],)
     assert [slots.ids for slots in family.relatives] == [(full[1],)]
     assert node.removed() == [(WINDOW, (RUN.key(1),)), (FULL, (RUN.key(1),))]
-    assert node.left == [RUN.key(1)] * 2
+    assert node.left == [(RUN.key(1), WINDOW), (RUN.key(1), FULL)]
     for group in (FULL, WINDOW):
         assert node.tables.holds(tier, RUN.keys(), group) == [True, False, True]
     family.damaged.release()
@@ -170,7 +171,7 @@ def test_damage_that_a_load_finds_takes_the_family_out_and_frees_both_slots(make
     assert [slot.state for slot in world.tiers[Tier.G2].slots].count(HeaderState.READY) == 4
 
 
-def test_only_the_first_group_goes_to_the_shared_store(make_world: MakeWorld) -> None:
+def test_rows_of_both_groups_go_to_the_shared_store_and_come_back_from_it(make_world: MakeWorld) -> None:
     world: World = make_world(g4=True).ready()
     engine = world.connect("one", **TWO_GROUPS)
     for group in (WINDOW, FULL):
@@ -178,6 +179,50 @@ def test_only_the_first_group_goes_to_the_shared_store(make_world: MakeWorld) ->
     world.settle()
     world.tick(60.0)
     world.settle()
-    assert world.core.tables.holds(Tier.G3, RUN.keys(), WINDOW) == [True] * 3
     stored = {(item.group, item.key) for item in world.events().held if item.tier is Tier.G4}
-    assert stored == {(FULL, key) for key in RUN.keys()}
+    assert stored == {(group, key) for group in (FULL, WINDOW) for key in RUN.keys()}
+    assert set(world.store.index) == {key for group in (FULL, WINDOW) for key in stored_keys(RUN, group)}
+
+    for tier in (Tier.G2, Tier.G3):
+        world.clear(tier)
+    world.settle()
+    for group in (FULL, WINDOW):
+        assert load(world, engine, group) == [ItemStatus.OK] * 3
+
+
+def test_what_the_store_lost_of_one_group_is_put_again_for_that_group(make_world: MakeWorld) -> None:
+    world: World = make_world(g4=True).ready()
+    engine = world.connect("one", **TWO_GROUPS)
+    for group in (WINDOW, FULL):
+        world.core.register(engine.session, engine.fill(RUN, first_block=8 * group, group=group))
+    world.settle()
+    world.tick(60.0)
+    world.settle()
+    for tier in (Tier.G2, Tier.G3):
+        world.clear(tier)
+    world.settle()
+    lost = next(pack for pack, group in world.store.groups.items() if group == WINDOW)
+    del world.store.packs[lost]
+    assert load(world, engine, WINDOW) == [ItemStatus.NOT_FOUND] * 3
+    assert load(world, engine, FULL) == [ItemStatus.OK] * 3
+    held = {(item.group, item.key) for item in world.events().held if item.tier is Tier.G4}
+    assert held == {(FULL, key) for key in RUN.keys()}
+    world.core.register(engine.session, engine.fill(RUN, first_block=8, group=WINDOW))
+    world.settle()
+    world.tick(60.0)
+    world.settle()
+    assert lost in world.store.packs
+
+
+def load(world: World, engine: Engine, group: GroupId) -> list[ItemStatus]:
+    """Rows of one group into pages that hold nothing."""
+    pages = [EngineBlockId(page) for page in range(32, 35)]
+    for page in pages:
+        engine.memory.guards[page] += 1
+        engine.memory.blocks[page] = b""
+    guards = [Guard(engine.memory.guards[page]) for page in pages]
+    number = world.core.open_load(
+        engine.session, RequestId("r"), engine.scope(group), names_of(RUN), pages, guards, 10_000, world.finished
+    )
+    world.settle()
+    return list(world.outcomes[number].status)

@@ -28,10 +28,12 @@ class Link:
 
     answering: bool = True
     asked: list[float] = field(default_factory=list)
+    requests: list[Find] = field(default_factory=list)
     goes_on: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def find(self, request: Find, timeout_seconds: float, trace: TraceParent) -> Found:
         self.asked.append(timeout_seconds)
+        self.requests.append(request)
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self.goes_on.wait()
@@ -106,7 +108,9 @@ async def test_a_worker_that_leaves_its_jobs_unanswered_is_not_asked(index: Remo
     assert link.asked == []
 
 
-async def test_rows_of_other_groups_are_not_in_the_store_and_nobody_is_asked(index: RemoteIndex, link: Link) -> None:
-    other = replace(SCOPE, group=GroupId(1))
-    assert await index.ask(other, NAMES, 1.0) == [(Availability.MISS, None)] * 2
-    assert link.asked == []
+async def test_the_question_says_which_group_the_rows_are_of(index: RemoteIndex, link: Link) -> None:
+    link.goes_on.set()
+    for group in (GroupId(0), GroupId(1)):
+        await index.ask(replace(SCOPE, group=group), NAMES, 1.0)
+    keys = NAMES[0].key + NAMES[1].key
+    assert [(request.group, request.keys) for request in link.requests] == [(0, keys), (1, keys)]

@@ -1,11 +1,14 @@
 """Which packs can be put: cut by position, closed under prefixes, tails after rest."""
 
+from dataclasses import replace
+
 import pytest
 
 from blockyard.core.block_name import BlockName
 from blockyard.core.errors import ConfigurationError
 from blockyard.core.events import BlockScope
 from blockyard.core.pack_plan import MAX_TIMERS_PER_CALL, PackGeometry, PackPlan, PackPlanner
+from blockyard.core.stored_key import StoredKey, stored_keys
 from blockyard.core.vocabulary import (
     ROOT_KEY,
     ChainDigest,
@@ -30,8 +33,8 @@ def chain(length: int, label: str = "a", after: list[BlockName] | None = None) -
     return names
 
 
-def keys(names: list[BlockName]) -> list[ContentKey]:
-    return [name.key for name in names]
+def keys(names: list[BlockName], group: GroupId = SCOPE.group) -> list[StoredKey]:
+    return stored_keys((name.key for name in names), group)
 
 
 def positions(plans: list[PackPlan]) -> list[tuple[int, int]]:
@@ -149,7 +152,7 @@ def test_blocks_may_be_registered_in_any_order(planner: PackPlanner) -> None:
 def test_pack_with_an_evicted_block_is_not_planned(planner: PackPlanner) -> None:
     names = chain(4)
     planner.registered(names, SCOPE, 0.0)
-    planner.evicted([names[1].key], 0.0)
+    planner.evicted(keys([names[1]]), 0.0)
 
     assert planner.due(0.0) == []
     planner.registered([names[1]], SCOPE, 1.0)
@@ -265,7 +268,7 @@ def test_tail_joins_the_job_of_the_full_pack_before_it(planner: PackPlanner) -> 
 def test_eviction_of_the_end_leaves_a_shorter_tail(planner: PackPlanner) -> None:
     names = chain(3)
     planner.registered(names, SCOPE, 0.0)
-    planner.evicted([names[2].key], 1.0)
+    planner.evicted(keys([names[2]]), 1.0)
 
     assert positions(planner.due(1.0 + IDLE)) == [(0, 2)]
 
@@ -274,7 +277,7 @@ def test_eviction_of_the_end_of_a_stored_tail_plans_nothing(planner: PackPlanner
     names = chain(3)
     planner.registered(names, SCOPE, 0.0)
     planner.stored(planner.due(IDLE)[0].pack)
-    planner.evicted([names[2].key], 10.0)
+    planner.evicted(keys([names[2]]), 10.0)
 
     assert planner.due(100.0) == []
 
@@ -348,7 +351,60 @@ def test_pack_under_way_is_not_put_twice_when_its_block_comes_back(planner: Pack
     names = chain(4)
     planner.registered(names, SCOPE, now=0.0)
     assert positions(planner.due(now=0.0)) == [(0, 4)]
-    planner.evicted([names[-1].key], now=0.0)
+    planner.evicted(keys([names[-1]]), now=0.0)
     planner.registered(names[-1:], SCOPE, now=0.0)
 
     assert planner.due(now=0.0) == []
+
+
+# --- groups -------------------------------------------------------------------------------------------------------
+WINDOW = replace(SCOPE, group=GroupId(1))
+
+
+def test_rows_of_two_groups_with_one_key_go_side_by_side(planner: PackPlanner) -> None:
+    names = chain(8)
+    for scope in (SCOPE, WINDOW):
+        planner.registered(names, scope, 0.0)
+    plans = planner.due(0.0)
+    assert {(plan.scope, plan.first_position) for plan in plans if plan.previous is None} == {(SCOPE, 0), (WINDOW, 0)}
+    for scope in (SCOPE, WINDOW):
+        first, second = (plan for plan in plans if plan.scope == scope)
+        assert list(first.keys + second.keys) == keys(names, scope.group)
+        assert (first.pack, second.pack) == (PackId(first.keys[-1]), PackId(second.keys[-1]))
+        assert second.previous == first.pack
+    for plan in plans:
+        planner.stored(plan.pack)
+    assert planner.in_flight == 0
+    assert planner.due(10.0) == []
+
+
+def test_what_is_said_of_one_group_is_not_said_of_the_other(planner: PackPlanner) -> None:
+    names = chain(4)
+    planner.known(keys(names, GroupId(0)))
+    for scope in (SCOPE, WINDOW):
+        planner.registered(names, scope, 0.0)
+    (plan,) = planner.due(0.0)
+    assert plan.scope == WINDOW
+    planner.stored(plan.pack)
+    planner.lost(keys(names, GroupId(0)), 0.0)
+    (again,) = planner.due(10.0)
+    assert again.scope == SCOPE
+
+
+def test_a_group_waits_for_its_own_pack_and_not_for_that_of_another(planner: PackPlanner) -> None:
+    names = chain(8)
+    planner.registered(names, SCOPE, 0.0)
+    planner.registered(names[4:], WINDOW, 0.0)
+    assert {plan.scope for plan in planner.due(0.0)} == {SCOPE}
+    planner.known(keys(names[:4], GroupId(1)))
+    (plan,) = planner.due(0.0)
+    assert (plan.scope, plan.first_position) == (WINDOW, 4)
+
+
+def test_a_window_row_that_leaves_before_its_pack_is_full_leaves_a_tail_behind(planner: PackPlanner) -> None:
+    names = chain(3)
+    for scope in (SCOPE, WINDOW):
+        planner.registered(names, scope, 0.0)
+    planner.evicted(keys(names[2:], GroupId(1)), 0.0)
+    tails = {plan.scope.group: len(plan.names) for plan in planner.due(IDLE)}
+    assert tails == {GroupId(0): 3, GroupId(1): 2}

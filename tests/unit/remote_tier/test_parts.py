@@ -22,7 +22,8 @@ from blockyard.core.errors import (
     UnavailableError,
     UnsupportedOperationError,
 )
-from blockyard.core.vocabulary import ItemStatus, JobKind, PackId, Tier
+from blockyard.core.stored_key import stored_keys
+from blockyard.core.vocabulary import GroupId, ItemStatus, JobKind, PackId, Tier
 from blockyard.runtime.telemetry import Metrics, Server
 from blockyard.testing.blocks import chain
 from blockyard.testing.clock import FakeClock
@@ -158,9 +159,10 @@ async def test_the_barrier_waits_for_copies_in_progress() -> None:
 # --- what is remembered ---------------------------------------------------------------------------------------------
 def test_keys_of_a_pack_are_forgotten_together() -> None:
     register = PackRegister()
-    register.learn(PACK, RUN.keys()[:2])
-    register.learn(PACK, RUN.keys()[1:])
-    assert register.forget(PACK) == set(RUN.keys())
+    keys = stored_keys(RUN, GroupId(1))
+    register.learn(PACK, keys[:2])
+    register.learn(PACK, keys[1:])
+    assert register.forget(PACK) == set(keys)
     assert register.forget(PACK) == set()
 
 
@@ -168,7 +170,7 @@ def test_memory_of_packs_is_bounded() -> None:
     register = PackRegister(capacity=2)
     packs = [PackId(chain(f"p{number}", 1).key(0)) for number in range(3)]
     for pack in packs:
-        register.learn(pack, [RUN.key(0)])
+        register.learn(pack, stored_keys([RUN.key(0)], GroupId(1)))
         register.condemn(pack)
     assert [register.is_damaged(pack) for pack in packs] == [False, True, True]
     assert [len(register.forget(pack)) for pack in packs] == [0, 1, 1]

@@ -17,6 +17,7 @@ from blockyard.core.errors import (
     RequestError,
     UnavailableError,
 )
+from blockyard.core.stored_key import stored_keys
 from blockyard.core.vocabulary import Availability, Generation, ItemStatus, PackId
 from blockyard.testing.blocks import chain
 from blockyard.testing.remote_bench import GEOMETRY, PackControl
@@ -45,7 +46,7 @@ async def test_the_same_pack_of_another_writer_is_adopted(node: Node, make_node:
 
 async def test_adopting_restores_lost_locators(node: Node) -> None:
     await node.bench.put(RUN)
-    await node.index.drop_locators(node.bench.identity, PackId(FIRST_PACK), RUN.keys())
+    await node.index.drop_locators(node.bench.identity, PackId(FIRST_PACK), stored_keys(RUN, node.bench.group))
     await node.bench.put(RUN)
     assert (await node.bench.find(RUN)).availability == [Availability.G4] * 8
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from blockyard.core.errors import UnsupportedOperationError
+from blockyard.core.stored_key import stored_keys
 from blockyard.testing.blocks import chain
 from blockyard.testing.memory_index import MemoryIndex
 from blockyard.tiers.arena import Arena
@@ -35,7 +36,7 @@ async def test_it_rebuilds_a_lost_index_of_blocks_that_others_stored(node: Node,
     while not await alone.tier.upkeep.round():
         alone.clock.advance(10)
     assert (await alone.index.meta()).state is IndexState.READY
-    found = await alone.index.find(node.bench.identity, list(RUN))
+    found = await alone.index.find(node.bench.identity, stored_keys(RUN, node.bench.group))
     assert None not in found.locators
 
 

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from blockyard.core.errors import CorruptBlockError, ForeignFileError
-from blockyard.core.vocabulary import BlockId, Epoch, Generation, GroupId, IdentityDigest
+from blockyard.core.stored_key import stored_key, stored_keys
+from blockyard.core.vocabulary import BlockId, Epoch, Generation, GroupId, IdentityDigest, PackId
 from blockyard.testing.blocks import IDENTITY, chain
+from blockyard.tiers.checksum import record_checksum
 from blockyard.tiers.g4_packs import (
     PACK_HEADER_BYTES,
     PackAddress,
@@ -87,7 +89,25 @@ def test_a_header_reads_back() -> None:
     assert (found.blocks, found.object_bytes) == (4, 4_096 + 4 * 4_352)
 
 
-@pytest.mark.parametrize("offset", [0, 8, 12, 16, 64, 68, 70, 72, 80, 128, 2_000, 4_088])
+def test_a_pack_of_another_group_has_another_name_and_says_whose_rows_it_holds() -> None:
+    window = dataclasses.replace(HEADER, group=GroupId(1))
+    assert decode_pack_header(window.encode()) == window
+    assert window.encode()[76:80] == b"\x01\0\0\0"
+    assert window.pack == PackId(stored_key(RUN.key(3), GroupId(1))) != HEADER.pack
+    assert window.stored_keys() == stored_keys(RUN, GroupId(1))
+    assert window.content_keys() == HEADER.content_keys() == RUN.keys()
+    assert not window.same_run(HEADER)
+
+
+def test_a_header_that_names_another_group_than_its_id_is_refused() -> None:
+    data = bytearray(HEADER.encode())
+    data[76] = 1
+    data[4_088:] = record_checksum(bytes(data[:4_088])).to_bytes(8, "little")
+    with pytest.raises(CorruptBlockError, match="the id of a pack"):
+        decode_pack_header(data)
+
+
+@pytest.mark.parametrize("offset", [0, 8, 12, 16, 64, 68, 70, 72, 76, 80, 128, 2_000, 4_088])
 def test_any_flipped_byte_of_a_header_is_noticed(offset: int) -> None:
     data = bytearray(HEADER.encode())
     data[offset] ^= 1
