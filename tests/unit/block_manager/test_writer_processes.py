@@ -1,0 +1,97 @@
+"""Which processes may still write the arena: records that outlive the block-manager, and proofs of death."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from blockyard.core.arena_writers import RankId, RankProcess
+from blockyard.core.errors import UnavailableError, UnsupportedOperationError
+from blockyard.core.vocabulary import EngineId
+from blockyard_block_manager.writer_processes import WriterProcesses
+
+RANK = RankId(EngineId("engine/with strange name"), 1, 2)
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def rewrite(folder: Path, *changes: tuple[str, str]) -> None:
+    """Make the only record another one."""
+    (record,) = folder.glob("*.json")
+    text = record.read_text()
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after)
+    record.write_text(text)
+
+
+async def test_a_record_is_there_before_the_process_is_admitted_and_names_it_to_the_next_life(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    with WriterProcesses(tmp_path) as first:
+        admitted = await first.admit(RANK, process.pid)
+        assert (admitted.rank, admitted.pid) == (RANK, process.pid)
+        assert first.recorded() == [admitted]
+    with WriterProcesses(tmp_path) as second:
+        assert second.inherited() == second.recorded() == [admitted]
+
+
+async def test_the_death_of_a_process_is_told_once_and_its_record_goes(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    died: asyncio.Queue[RankProcess] = asyncio.Queue()
+    with WriterProcesses(tmp_path) as processes:
+        processes.on_death = died.put_nowait
+        admitted = await processes.admit(RANK, process.pid)
+        process.kill()
+        assert await asyncio.wait_for(died.get(), 10.0) == admitted
+        assert processes.recorded() == []
+        assert died.empty()
+
+
+async def test_a_process_that_died_between_two_lives_is_not_inherited(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    with WriterProcesses(tmp_path) as first:
+        await first.admit(RANK, process.pid)
+    process.kill()
+    process.wait()
+    with WriterProcesses(tmp_path) as second:
+        assert second.inherited() == []
+        assert second.recorded() == []
+
+
+async def test_another_process_with_the_same_number_is_not_taken_for_the_recorded_one(tmp_path: Path) -> None:
+    with WriterProcesses(tmp_path) as first:
+        await first.admit(RANK, os.getpid())
+    started = first.recorded()[0].started
+    rewrite(tmp_path, (f'"started":{started}', f'"started":{started - 1}'))
+    with WriterProcesses(tmp_path) as second:
+        assert second.inherited() == []
+
+
+async def test_a_process_of_another_space_of_numbers_is_inherited_whatever_its_number_says_here(tmp_path: Path) -> None:
+    with WriterProcesses(tmp_path) as first:
+        admitted = await first.admit(RANK, os.getpid())
+    space, pid = f'"namespace":{admitted.namespace}', f'"pid":{admitted.pid}'
+    rewrite(tmp_path, (space, f'"namespace":{admitted.namespace + 1}'), (pid, '"pid":4194303'))
+    with WriterProcesses(tmp_path) as second:
+        assert [found.rank for found in second.inherited()] == [RANK]
+
+
+async def test_processes_that_cannot_be_seen_or_are_gone_get_no_arena(tmp_path: Path) -> None:
+    with WriterProcesses(tmp_path) as processes:
+        with pytest.raises(UnsupportedOperationError, match="visible"):
+            await processes.admit(RANK, 0)
+        with pytest.raises(UnavailableError, match="gone"):
+            await processes.admit(RANK, 4_194_303)
+        assert processes.recorded() == []
