@@ -287,19 +287,23 @@ class SchedulerHalf:
         computed = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
         computed.update((new.req_id, new.num_computed_tokens) for new in scheduled.scheduled_new_reqs)
         awaited = False
-        longest = (0, 0)
+        longest, longest_start = 0, 0
+        block_tokens = self._facts.block_tokens
         for request_id, tokens in scheduled.num_scheduled_tokens.items():
             tracked = self._requests.get(request_id)
             if tracked is None:
                 continue
             start = computed.get(request_id, 0)
-            longest = max(longest, (tokens, start))
-            if not tracked.opted_out and self._stores.list_complete(self._step, tracked, start + tokens):
+            if tokens > longest:
+                longest, longest_start = tokens, start
+            # Groups go along together: most requests of most steps fill no row, and are done with here.
+            if (start + tokens) // block_tokens <= tracked.next_row[0] or tracked.opted_out:
+                continue
+            if self._stores.list_complete(self._step, tracked, start + tokens):
                 awaited = True
-        tokens, start = longest
         # One prompt, and next to nothing beside it: only then the step says what its tokens cost.
-        if tokens >= _LEAST_PREFILL_TOKENS and scheduled.total_num_scheduled_tokens - tokens <= tokens // 16:
-            self._prefills[self._step] = (start, tokens)
+        if longest >= _LEAST_PREFILL_TOKENS and scheduled.total_num_scheduled_tokens - longest <= longest // 16:
+            self._prefills[self._step] = (longest_start, longest)
             awaited = True
         return self._step if awaited else 0
 
