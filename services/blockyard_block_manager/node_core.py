@@ -62,7 +62,6 @@ from blockyard_block_manager.pack_writer import PackWriter
 from blockyard_block_manager.recovery import Recovery
 from blockyard_block_manager.shared_catalogue import SharedCatalogue
 from blockyard_block_manager.slot_freer import SlotFreer
-from blockyard_block_manager.staged_loads import StagedLoads
 from blockyard_block_manager.stager import Stager
 from blockyard_block_manager.store_grants import EngineGrants
 from blockyard_block_manager.store_ticket import StoreTicket
@@ -115,23 +114,12 @@ class NodeCore:
         self._packs = PackWriter(profile, self.tables, self.desk, self._freer, self.catalogue, planner, clock)
         self.tables.on_left = self._left
         stager = Stager(profile, self.tables, self.flights, self.desk, landing, self._freer, self._packs)
-        staged = StagedLoads(self.tables)
         self.loads: Final = Onboarder(
-            profile,
-            self.tables,
-            self.flights,
-            self.desk,
-            stager,
-            self._freer,
-            index,
-            clock,
-            metrics,
-            self.spans,
-            staged,
+            profile, self.tables, self.flights, self.desk, stager, self._freer, index, clock, metrics, self.spans
         )
         self.recovery: Final = Recovery(profile, self.tables, self.desk, self._freer)
         grants = EngineGrants(profile, self.tables, self.desk, self.flights, landing, ArenaWriters(clock))
-        self.ranks: Final = RankWriters(grants, staged, self.recovery)
+        self.ranks: Final = RankWriters(grants, self.loads.staged, self.recovery)
         self._clearing = Clearing(self.tables, self.desk, self._freer, self._offloader, self._disk, self.recovery)
         self.tables.on_evicted = metrics.evicted
         metrics.block_size(profile.block_bytes, profile.block_tokens)

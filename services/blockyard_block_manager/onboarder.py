@@ -72,7 +72,6 @@ class Onboarder:
         clock: Clock,
         metrics: ManagerMetrics,
         spans: ManagerSpans,
-        staged: StagedLoads,
     ) -> None:
         """Load from ``tables``, over ``stager``, with what ``index`` knows."""
         self._profile = profile
@@ -85,7 +84,7 @@ class Onboarder:
         self._clock = clock
         self._metrics = metrics
         self._spans = spans
-        self._staged_loads = staged
+        self.staged: Final = StagedLoads(tables)
         self._loads: dict[LoadId, Load] = {}
         self._per_session: Counter[EngineSession] = Counter()
         self._dirty: set[Load] = set()
@@ -379,7 +378,7 @@ class Onboarder:
         self._dirty.discard(load)
         outcome = load.plan.outcome()
         if load.staged and not load.abandoned:
-            self._staged_loads.keep(load)
+            self.staged.keep(load)
         else:
             unpin(self._tables, load)
         self._metrics.load_ended(outcome, self._clock.monotonic() - load.opened_at)
