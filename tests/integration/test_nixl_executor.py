@@ -8,13 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pydantic import ByteSize
+from tests.integration.engine_kit import BLOCK_BYTES, BLOCK_TOKENS, BM, IDENTITY, OW, local_settings
 from tests.integration.test_engine_rows import node, node_folder, rows_come_back
 
+from blockyard.connectors.client import BlockyardClient, EngineDescription
 from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.core.errors import UnsupportedOperationError
-from blockyard.core.vocabulary import EngineBlockId, Executor, ItemStatus, JobKind
+from blockyard.core.kv_groups import KvGroup
+from blockyard.core.vocabulary import EngineBlockId, EngineId, Executor, ItemStatus, JobKind
 from blockyard.runtime.settings import G2Section, G3Section, NodeSection, NodeSettings
-from blockyard.testing.running_node import RunningNode
+from blockyard.testing.running_node import WAIT_SECONDS, RunningNode, running_node
 from blockyard.testing.worker_driver import OffloadWorkerProcess, WorkerDriver
 from blockyard.testing.worker_jobs import Move, job_payload, named_digest
 
@@ -134,3 +137,23 @@ async def test_an_executor_that_nobody_knows_is_refused_with_those_that_are_know
 
 async def test_an_engine_of_several_groups_and_ranks_gets_its_rows_back_through_nixl(node: RunningNode) -> None:
     await rows_come_back(node, Executor.NIXL)
+
+
+async def test_an_engine_hears_over_its_connection_that_nixl_does_not_work(
+    node_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UCX_TLS", "no_such_transport")
+    async with running_node(local_settings(node_folder), OW, BM) as node:
+        await node.ready("nats", "node-lease")
+        with EngineMemory(BLOCKS, BLOCK_BYTES) as memory:
+            description = EngineDescription(
+                engine=EngineId("asks"),
+                identity=IDENTITY,
+                blocks=BLOCKS,
+                groups=(KvGroup(engine_block_tokens=BLOCK_TOKENS),),
+                executor=Executor.NIXL,
+            )
+            client = BlockyardClient(node.engine_socket, description, memory.guards, memory=memory.rank)
+            async with client:
+                with pytest.raises(UnsupportedOperationError, match="NIXL does not work here"):
+                    await client.wait_connected(WAIT_SECONDS)
