@@ -1,5 +1,6 @@
 """All eight fences up: no order of an engine's writes and copies lets a wrong byte through. One down: some order does.
 
+Where the ranks copy, they do it with the rank half of the vLLM connector, whose scheduler half is scripted.
 Runs follow from their seeds alone, so a fence that is needed in one of these runs is needed in it for ever.
 """
 
@@ -92,7 +93,8 @@ def test_7_blocks_that_a_sibling_connector_fills_are_rewritten_under_a_store_tha
 
 
 def test_8_an_event_recorded_again_too_early_stands_for_the_wrong_work() -> None:
-    assert wrong_within(SEEDS, Executor.ENGINE, Fence.EVENTS_STAY_OWNED, slots=True, reads=True)
+    # Rare: one copy has to be overtaken by a later one, whose event is then taken for its own.
+    assert wrong_within(3 * SEEDS, Executor.ENGINE, Fence.EVENTS_STAY_OWNED, slots=True, reads=True)
 
 
 # --- one down: executor mapped, where no stream orders the worker -------------------------------------------------

@@ -192,7 +192,6 @@ class SimEngine:
         for rank in self._ranks:
             while rank.plans:
                 rank.run_plan(copies=self._ranks_copy)
-            rank.store_late()
             rank.device.synchronize()
         self._process()
         self._poll()

@@ -1,10 +1,12 @@
 """Tensor-parallel ranks of a small engine on simulated devices; their blocks hold what the byte oracle says.
 
 A rank does the plans of the scheduler in order: it submits kernels, which write blocks and read them as attention does,
-and, where ranks copy, the copies of ``RankCopies``. Every word that compute reads is compared with the oracle.
+and, where ranks copy, has ``EngineCopies`` do what it does in a real engine. Every word that compute reads is compared
+with the oracle.
 Invariants: everything follows from the seed. Threading: one thread.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -14,7 +16,9 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 
-from blockyard.connectors.rank_copies import CopyId, RankCopies, RankLayout
+from blockyard.connectors.rank_copies import RankLayout, RowCopy
+from blockyard.connectors.vllm.engine_copies import EngineCopies
+from blockyard.connectors.vllm.step_plan import NO_COPIES, CopyOrder, CopyPlan, StepReport
 from blockyard.core.kv_groups import KvGroup, Region
 from blockyard.core.vocabulary import EngineBlockId, ItemStatus
 from blockyard.testing.byte_patterns import pattern
@@ -30,7 +34,6 @@ from blockyard.testing.sim_scheduler import (
 )
 from blockyard.tiers.arena import Arena
 from blockyard.tiers.checksum import ByteArray
-from blockyard.tiers.device.events import EventLease, EventPool
 from blockyard.tiers.device.fences import Fences
 from blockyard.tiers.device.host import HostPages, host_pages
 
@@ -103,48 +106,43 @@ class SimRank:
         self._sibling = self.device.new_stream()
         self._group = KvGroup(engine_block_tokens=BLOCK_TOKENS)
         layout = RankLayout(rank, ranks, ROW_TOKENS, (self._group,), (self.pages,))
-        self.copies: Final = RankCopies(self.device, fences, EventPool(self.device.new_event, fences), layout, arena)
+        self.copies: Final = EngineCopies(layout, lambda: self.device, fences)
+        self.copies.take_arena(arena)
+        asyncio.run(self.copies.drained())
+        self.copies.attached(True)
         self.plans: list[Plan] = []
         self.steps_done: list[SimEvent] = []
-        self._late: list[tuple[EventLease, tuple[RowMove, ...]]] = []
-        self._under_way: dict[CopyId, Sequence[Move]] = {}
+        self._orders = 0
+        self._under_way: dict[int, Sequence[Move]] = {}
         self._sibling_ends: list[tuple[SimEvent, Fill]] = []
 
     def run_plan(self, *, copies: bool) -> None:
-        """Submit the next step: stores left from the last one, what must wait for them, loads, kernels, stores."""
+        """Submit the next step: what must wait for stores, loads before or behind the kernels, the stores."""
         plan = self.plans.pop(0)
-        self.store_late()
+        orders = self._copy_plan(plan) if copies else NO_COPIES
         compute = self.device.compute_stream
-        self.copies.before_rewrite(self._fences.reused(plan.ours, plan.others))
+        self.copies.step_begins(orders)
         for fill in plan.sibling_loads:
             self._load_by_sibling(fill)
         loads_first = self._random.random() < 0.5
-        if copies and loads_first:
-            self._load(plan.loads)
+        if loads_first:
+            self.copies.loads_begin(orders)
         compute.submit(self._kernels(plan.chunks))
         done = self.device.new_event()  # the engine's own: its output
         compute.record(done)
         self.steps_done.append(done)
-        if copies and not loads_first:
-            self._load(plan.loads)
-        if copies and plan.stores:
-            self._late.append((self.copies.step_ended(), plan.stores))
-            if self._random.random() < 0.5:
-                self.store_late()
-
-    def store_late(self) -> None:
-        """Submit the stores that were put off."""
-        late, self._late = self._late, []
-        for step, moves in late:
-            self._under_way[self.copies.submit_store(step, [move.copy for move in moves])] = moves
-            step.release()
+        if not loads_first:
+            self.copies.loads_begin(orders)
+        self.copies.step_ended(orders)
 
     def poll(self) -> list[tuple[Move, bool]]:
         """Moves that this rank has ended, and whether they went well."""
         ended: list[tuple[Move, bool]] = []
-        for end in self.copies.poll():
-            moves = self._under_way.pop(end.copy)
-            good = [status is ItemStatus.OK for status in end.statuses]
+        report = StepReport()
+        self.copies.report(report)
+        for order, ranks in report.copies.items():
+            moves = self._under_way.pop(order)
+            good = [status is ItemStatus.OK for status in ranks[self.rank]]
             if isinstance(moves[0], Fill):
                 ended.append((moves[0], all(good)))
             else:
@@ -155,9 +153,22 @@ class SimRank:
         return ended
 
     # --- work ---------------------------------------------------------------------------------------------------------
-    def _load(self, fills: Sequence[Fill]) -> None:
-        for fill in fills:
-            self._under_way[self.copies.submit_load([row.copy for row in fill.rows])] = (fill,)
+    def _copy_plan(self, plan: Plan) -> CopyPlan:
+        """What the scheduler half tells a rank of the plan."""
+        loads = [self._order((fill,), [row.copy for row in fill.rows]) for fill in plan.loads]
+        stores = [self._order(plan.stores, [move.copy for move in plan.stores])] if plan.stores else []
+        return CopyPlan(
+            attachments=(1,) * (self.rank + 1),
+            ours=plan.ours,
+            others=plan.others,
+            stores=tuple(stores),
+            loads=tuple(loads),
+        )
+
+    def _order(self, moves: Sequence[Move], rows: Sequence[RowCopy]) -> CopyOrder:
+        self._orders += 1
+        self._under_way[self._orders] = moves
+        return CopyOrder(self._orders, tuple(rows))
 
     def _load_by_sibling(self, fill: Fill) -> None:
         """Another connector, which keeps its own streams behind compute and knows nothing of ours."""
