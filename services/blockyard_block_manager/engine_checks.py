@@ -14,7 +14,15 @@ from blockyard.core.errors import (
     UnsupportedOperationError,
     UnsupportedVersionError,
 )
-from blockyard.core.kv_groups import GroupKind, KvGroup, Region, group_spec, row_bytes
+from blockyard.core.kv_groups import (
+    GroupKind,
+    KvGroup,
+    Region,
+    common_block_tokens,
+    group_spec,
+    parallel_shapes,
+    row_bytes,
+)
 from blockyard.core.vocabulary import Executor, GroupId
 from blockyard.wire.codec import PROTOCOL_VERSION
 from blockyard.wire.connector_channel import AttachRank, Group, Hello
@@ -25,6 +33,7 @@ MAX_RANKS: Final = 64
 MAX_GROUPS: Final = 64
 MAX_PAGES_PER_ROW: Final = 1_024
 _MAX_REGIONS: Final = 4_096
+"""In all groups together."""
 _MAX_NAME: Final = 128
 _MAX_DP_RANK: Final = 65_535
 _MAX_BLOCKS: Final = 2**32 - 1
@@ -86,7 +95,7 @@ def check_attach(request: AttachRank) -> None:
             engine=request.memory_bytes,
             limit_bytes=_MAX_MEMORY_BYTES,
         )
-    if len(request.regions) > MAX_GROUPS or any(len(regions) > _MAX_REGIONS for regions in request.regions):
+    if len(request.regions) > MAX_GROUPS or sum(map(len, request.regions)) > _MAX_REGIONS:
         raise LayoutMismatchError("too many regions", field="regions", limit=_MAX_REGIONS)
 
 
@@ -198,19 +207,32 @@ def _check_identity(hello: Hello, profile: NodeProfile) -> None:
             engine=identity.block_bytes,
             node=profile.block_bytes,
         )
-    spec = group_spec(kv_groups(hello.groups))
+    _check_layout(hello, kv_groups(hello.groups))
+    if not identity.hash_version or len(identity.hash_version) > _MAX_NAME or not identity.hash_version.isprintable():
+        raise RequestError("the scheme of content keys has a printable name", field="hash_version", limit=_MAX_NAME)
+
+
+def _check_layout(hello: Hello, groups: Sequence[KvGroup]) -> None:
+    """The identity says how rows are laid out: engines that lay them out otherwise must never share blocks."""
+    identity = hello.identity
+    spec, tokens, shapes = group_spec(groups), common_block_tokens(groups), parallel_shapes(groups, hello.ranks)
     if identity.group_spec != spec:
         raise IdentityMismatchError(
             "the identity names other groups than the engine", field="group_spec", engine=identity.group_spec, node=spec
         )
-    if not identity.hash_version or len(identity.hash_version) > _MAX_NAME or not identity.hash_version.isprintable():
-        raise RequestError("the scheme of content keys has a printable name", field="hash_version", limit=_MAX_NAME)
-    if identity.engine_block_tokens < 1 or identity.block_tokens % identity.engine_block_tokens:
+    if identity.engine_block_tokens != tokens:
         raise IdentityMismatchError(
-            "a block is a whole number of engine blocks",
+            "the identity names engine blocks of another size than the groups",
             field="engine_block_tokens",
             engine=identity.engine_block_tokens,
-            node=profile.block_tokens,
+            node=tokens,
+        )
+    if identity.parallel_shape not in shapes:
+        raise IdentityMismatchError(
+            "the identity names another number of ranks than the engine",
+            field="parallel_shape",
+            engine=identity.parallel_shape,
+            node=" or ".join(shapes),
         )
 
 
@@ -220,7 +242,7 @@ def _check_region(region: RegionInfo, blocks: int, memory_bytes: int) -> None:
     if region.stride_bytes < region.page_bytes:
         raise LayoutMismatchError("pages overlap", field="stride_bytes", engine=region.stride_bytes)
     end = region.offset_bytes + (blocks - 1) * region.stride_bytes + region.page_bytes
-    if end > memory_bytes:
+    if max(end, region.stride_bytes) > memory_bytes:  # of an engine with one block no end is bounded by the stride
         raise LayoutMismatchError(
             "a region ends behind the memory of its rank", field="regions", ends_at=end, memory_bytes=memory_bytes
         )

@@ -15,7 +15,7 @@ from blockyard.connectors.rank_link import RankLink
 from blockyard.connectors.rank_memory import RankMemory
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.identity import ModelIdentity
-from blockyard.core.kv_groups import NO_PAGE, GroupKind, KvGroup, Region, group_spec
+from blockyard.core.kv_groups import NO_PAGE, GroupKind, KvGroup, Region, common_block_tokens, group_spec
 from blockyard.core.vocabulary import (
     Availability,
     EngineBlockId,
@@ -40,7 +40,12 @@ GROUPS = (
 )
 BLOCKS, PAGE, RANKS = 48, 512, 2
 IDENTITY = ModelIdentity(
-    model="rows", block_tokens=BLOCK_TOKENS, block_bytes=16_384, group_spec=group_spec(GROUPS), parallel_shape="tp2"
+    model="rows",
+    engine_block_tokens=common_block_tokens(GROUPS),
+    block_tokens=BLOCK_TOKENS,
+    block_bytes=16_384,
+    group_spec=group_spec(GROUPS),
+    parallel_shape="tp2",
 )
 RUN = ChainRun(b"".join(hashlib.sha256(bytes([index])).digest() for index in range(2)))
 NOWHERE = int(NO_PAGE)
@@ -191,7 +196,9 @@ async def test_a_rank_that_goes_unmaps_the_engine_until_it_is_back(node: Running
 
 
 async def test_an_engine_whose_rows_are_too_large_is_told_the_size_it_needs(node: RunningNode) -> None:
-    large = ModelIdentity(model="large", block_tokens=BLOCK_TOKENS, block_bytes=16_384)
+    large = ModelIdentity(
+        model="large", engine_block_tokens=BLOCK_TOKENS // 4, block_tokens=BLOCK_TOKENS, block_bytes=16_384
+    )
     region = Region(0, 8_192, 8_192)
     with RankEngine(4, [GroupLayout(group=0, pages_per_row=4)], ([[region]],)) as memory:
         description = EngineDescription(

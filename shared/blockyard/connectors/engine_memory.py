@@ -8,6 +8,7 @@ Invariants: as ``EngineGuards``. Threading: one owner thread.
 import mmap
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, Self, final
 
 import numpy as np
@@ -50,10 +51,10 @@ class EngineMemory:
     def description(
         self, engine: EngineId, identity: ModelIdentity, *, dp_rank: int = 0, executor: Executor = Executor.MAPPED
     ) -> EngineDescription:
-        """Description of an engine with this memory."""
+        """Description of an engine with this memory: its engine blocks are blocks, whatever ``identity`` says."""
         return EngineDescription(
             engine=engine,
-            identity=identity,
+            identity=replace(identity, engine_block_tokens=identity.block_tokens),
             dp_rank=dp_rank,
             blocks=self.blocks,
             groups=(KvGroup(engine_block_tokens=identity.block_tokens),),

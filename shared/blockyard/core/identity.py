@@ -47,13 +47,16 @@ class ModelIdentity:
     layout_fingerprint: str = ""
     """Attention page format and, on CPU, the instruction set."""
     engine_block_tokens: int = 16
+    """Of several groups the part that their engine blocks have in common (``kv_groups.common_block_tokens``)."""
     block_tokens: int = 512
     """Tokens per Blockyard block: a multiple of ``engine_block_tokens``."""
     block_bytes: int = 131_072
-    """Payload bytes of one shard of one block."""
+    """Payload bytes of a block. An engine says how much it needs; a node puts the size of its slots here, since blocks
+    of other sizes cannot be exchanged."""
     group_spec: str = "full"
+    """See ``kv_groups.group_spec``."""
     parallel_shape: str = "tp1"
-    """Parallel shape of the writers, or ``canonical``."""
+    """Number of ranks whose shards make up a row, or ``canonical``; see ``kv_groups.parallel_shapes``."""
     hash_version: str = HASH_VERSION
     purge_epoch: int = 0
 

@@ -12,6 +12,7 @@ Invariants: groups of a model are numbered from 0 without gaps; a row of a group
 Threading: frozen values.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum, unique
@@ -22,6 +23,8 @@ from blockyard.core.vocabulary import EngineBlockId, GroupId
 
 NO_PAGE: Final = EngineBlockId(0xFFFF_FFFF)
 """In the pages of a row: the engine has no use for this part (it holds it already, or its window has passed it)."""
+CANONICAL_SHAPE: Final = "canonical"
+"""Parallel shape of rows that do not depend on the number of ranks."""
 
 
 @unique
@@ -84,8 +87,24 @@ def row_bytes(group: KvGroup, regions: Sequence[Region], ranks: int, block_token
 
 
 def group_spec(groups: Sequence[KvGroup]) -> str:
-    """Canonical text of a model's groups, for its identity: ``full`` where there is one full-attention group."""
-    return ",".join(_spec(group) for group in groups)
+    """Canonical text of a model's groups, for its identity: ``full`` where there is one full-attention group.
+
+    Groups whose engine blocks have different sizes say theirs (``full@16,full@32``): which of them has which decides
+    how a row is laid out, and the identity names only the part that they have in common.
+    """
+    alike = len({group.engine_block_tokens for group in groups}) < 2
+    return ",".join(_spec(group) if alike else f"{_spec(group)}@{group.engine_block_tokens}" for group in groups)
+
+
+def common_block_tokens(groups: Sequence[KvGroup]) -> int:
+    """Tokens of the largest stretch that engine blocks of all groups are whole multiples of, for the identity."""
+    return math.gcd(*(group.engine_block_tokens for group in groups))
+
+
+def parallel_shapes(groups: Sequence[KvGroup], ranks: int) -> tuple[str, ...]:
+    """What the identity of an engine may say of its ranks: rows are cut by their number, unless all are replicated."""
+    shape = f"tp{ranks}"
+    return (shape, CANONICAL_SHAPE) if all(group.replicated for group in groups) else (shape,)
 
 
 def _spec(group: KvGroup) -> str:

@@ -144,7 +144,8 @@ def _regions(index: int, layout: GroupLayout, number: int, rank: RankInfo, reque
     regions = tuple(Region(info.offset_bytes, info.stride_bytes, info.page_bytes) for info in rank.regions[index])
     for region in regions:
         end = region.offset_bytes + (request.blocks - 1) * region.stride_bytes + region.page_bytes
-        if region.offset_bytes < 0 or not 1 <= region.page_bytes <= region.stride_bytes or end > rank.memory_bytes:
+        whole = 0 <= region.offset_bytes and 1 <= region.page_bytes <= region.stride_bytes <= rank.memory_bytes
+        if not whole or end > rank.memory_bytes:
             raise LayoutMismatchError(
                 "a region reaches beyond the memory of its rank",
                 group=layout.group,

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,9 @@ class Peer:
 
     async def hello(self, *, ranks: int = 1, **changes: object) -> channel.Welcome:
         """Say hello without ranks."""
-        reply = await self.tell(msgspec.structs.replace(HELLO, ranks=ranks, **changes), memory())
+        identity = replace(HELLO.identity, parallel_shape=f"tp{ranks}")
+        hello = msgspec.structs.replace(HELLO, ranks=ranks, identity=identity)
+        reply = await self.tell(msgspec.structs.replace(hello, **changes), memory())
         assert isinstance(reply, channel.Welcome)
         return reply
 

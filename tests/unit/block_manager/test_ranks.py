@@ -230,6 +230,20 @@ async def test_a_rank_that_does_not_fit_is_refused_with_the_field(
     assert session_of(setting).complete
 
 
+async def test_the_stride_of_an_engine_with_one_block_is_bounded_too(setting: Setting) -> None:
+    engine = await setting.peer()
+    await engine.hello(blocks=1)
+    with pytest.raises(LayoutMismatchError, match="regions"):
+        await engine.attach(regions=((msgspec.structs.replace(HALF, stride_bytes=(1 << 64) - 1),),))
+    assert setting.mapper.asked == []
+
+
+async def test_the_regions_of_all_groups_together_are_bounded(setting: Setting) -> None:
+    rank = await setting.peer()
+    with pytest.raises(LayoutMismatchError, match="too many regions"):
+        await rank.attach(regions=((HALF,) * 2_049,) * 2)
+
+
 async def test_ranks_of_one_engine_have_pages_of_one_size(setting: Setting) -> None:
     engine, first, second = await setting.peer(), await setting.peer(), await setting.peer()
     await engine.hello(ranks=2)

@@ -29,7 +29,9 @@ TWO_GROUPS = {
         Group(group=1, kind="sliding_window", engine_block_tokens=BLOCK_TOKENS, window_tokens=2 * BLOCK_TOKENS),
     ),
     "identity": replace(
-        MODEL, engine_block_tokens=BLOCK_TOKENS // 2, group_spec=f"full,sliding_window:{2 * BLOCK_TOKENS}"
+        MODEL,
+        engine_block_tokens=BLOCK_TOKENS // 2,
+        group_spec=f"full@{BLOCK_TOKENS // 2},sliding_window:{2 * BLOCK_TOKENS}@{BLOCK_TOKENS}",
     ),
 }
 

@@ -19,6 +19,7 @@ from blockyard.testing.blocks import chain
 from blockyard.wire.connector_channel import Group
 
 FULL = Group(engine_block_tokens=BLOCK_TOKENS)
+HALF = Group(engine_block_tokens=BLOCK_TOKENS // 2)
 WINDOW = Group(group=1, kind="sliding_window", engine_block_tokens=BLOCK_TOKENS, window_tokens=64)
 
 
@@ -34,6 +35,9 @@ WINDOW = Group(group=1, kind="sliding_window", engine_block_tokens=BLOCK_TOKENS,
         ({"identity": replace(MODEL, group_spec="full,full")}, IdentityMismatchError, "group_spec"),
         ({"groups": (FULL, WINDOW)}, IdentityMismatchError, "group_spec"),
         ({"identity": replace(MODEL, engine_block_tokens=5)}, IdentityMismatchError, "engine_block_tokens"),
+        ({"groups": (HALF,)}, IdentityMismatchError, "engine_block_tokens"),
+        ({"ranks": 2}, IdentityMismatchError, "parallel_shape"),
+        ({"identity": replace(MODEL, parallel_shape="canonical")}, IdentityMismatchError, "parallel_shape"),
         ({"groups": ()}, RequestError, "groups"),
         ({"groups": (msgspec.structs.replace(FULL, group=1),)}, RequestError, "groups"),
         ({"groups": (FULL, FULL)}, RequestError, "groups"),

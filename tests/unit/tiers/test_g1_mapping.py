@@ -101,6 +101,12 @@ def test_a_region_that_reaches_beyond_its_memory_is_refused(fds: list[int], chan
         G1Mapping(with_region(**changes), fds)
 
 
+def test_a_stride_beyond_the_memory_of_one_block_is_refused(fds: list[int]) -> None:
+    only = msgspec.structs.replace(with_region(stride_bytes=(1 << 64) - 1), blocks=1)
+    with pytest.raises(LayoutMismatchError, match="reaches beyond"):
+        G1Mapping(only, fds)
+
+
 @pytest.mark.parametrize("blocks", [0, 11, 0xFFFF_FFFF])
 def test_blocks_that_do_not_fit_are_refused(fds: list[int], blocks: int) -> None:
     with pytest.raises(LayoutMismatchError):
