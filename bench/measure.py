@@ -1,7 +1,8 @@
 """One measure and how it is taken: repeated, interleaved with what it is compared to, reported with its spread.
 
 Both sides of a comparison run in turns (A B A B ...), so that a noisy machine disturbs both alike. ``ratio`` is ours to
-theirs where more is better, else theirs to ours: above 1 always means that ours is better.
+theirs where more is better, else theirs to ours: above 1 always means that ours is better. It is the median of the
+ratios of the rounds: what disturbs a round disturbs both of its sides.
 """
 
 import os
@@ -61,7 +62,7 @@ class Contest:
         for _ in range(rounds):
             own.append(_rate(self.ours))
             other.append(_rate(self.theirs))
-        ratio = statistics.median(own) / statistics.median(other)
+        ratio = statistics.median(mine / peer for mine, peer in zip(own, other, strict=True))
         return Measure(
             case=case,
             measure=self.measure,
