@@ -17,6 +17,8 @@ from blockyard.core.kvbm_hashing import (
     salt_hash,
     sequence_hashes,
 )
+from blockyard.core.stored_key import stored_key
+from blockyard.core.vocabulary import ContentKey, GroupId
 
 VECTORS = json.loads((Path(__file__).parents[3] / "docs" / "reference" / "hashing-vectors.json").read_text())
 
@@ -49,6 +51,12 @@ def test_content_keys(case: dict[str, Any]) -> None:
     run = content_run(identity, scope, case["tokens"], case["block_tokens"])
     assert [run.digest(index).hex() for index in range(len(run))] == case["digests"]
     assert [key.hex() for key in run.keys()] == [digest[:32] for digest in case["digests"]]
+
+
+@pytest.mark.parametrize("case", VECTORS["stored_keys"], ids=lambda case: f"group {case['group']}")
+def test_stored_keys(case: dict[str, Any]) -> None:
+    stored = stored_key(ContentKey(bytes.fromhex(case["key"])), GroupId(case["group"]))
+    assert stored.hex() == case["stored_key"]
 
 
 @pytest.mark.parametrize("case", named(VECTORS["kvbm"]["chains"]))
