@@ -38,8 +38,8 @@ class Model:
 # Per layer and engine block: K and V of 2 heads of 32 x 32 tokens; 4 layers, 2 engine blocks.
 LLAMA: Final = Model("llama", 32, 4 * 2 * 2 * 2 * 32 * 32 * 4)
 LLAMA_BF16: Final = Model("llama", 32, 4 * 2 * 2 * 2 * 32 * 32 * 2, dtype="bfloat16")
-# Per layer and token: a latent of 512 + 64; 3 layers. The engine switches its prefix cache off for it on CPU, and
-# answers prompts in one batch otherwise than each alone.
+# Per layer and token: a latent of 512 + 64; 3 layers. On a CPU without AMX the engine answers prompts in one batch
+# otherwise than each alone, and cannot go on after a prefix, but for the last token of a prompt.
 MLA: Final = Model("mla", 16, 3 * 64 * (512 + 64) * 4, batches=False)
 # Two layers per group.
 GEMMA3: Final = Model("gemma3", 32, 2 * 2 * 2 * 2 * 32 * 32 * 4, groups=2)

@@ -58,6 +58,13 @@ def check_engine(config: Any, settings: ConnectorSettings) -> None:
             raise ConfigurationError("the connector does not serve engines with this", option=option, value=value)
     if getattr(config.model_config, "is_encoder_decoder", False):
         raise ConfigurationError("cross-attention is not cached", option="is_encoder_decoder")
+    if not cache.enable_prefix_caching and not config.scheduler_config.enable_chunked_prefill:
+        # What an engine on CPU without AMX does by itself for latent attention: its kernels would compute the rest of a
+        # prompt as if nothing came before, and answer wrongly.
+        raise ConfigurationError(
+            "with neither chunked prefill nor a prefix cache of its own, the engine cannot go on after a loaded prefix",
+            option="enable_chunked_prefill",
+        )
     algorithm = str(cache.prefix_caching_hash_algo)
     if "xxhash" in algorithm and not os.environ.get("PYTHONHASHSEED"):
         raise ConfigurationError(
