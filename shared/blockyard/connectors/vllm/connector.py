@@ -22,7 +22,7 @@ from blockyard.connectors.vllm.scheduler_half import SchedulerHalf
 from blockyard.connectors.vllm.settings import ConnectorSettings, connector_settings
 from blockyard.connectors.vllm.statistics import BlockyardPromMetrics, BlockyardStats
 from blockyard.connectors.vllm.step_plan import NOTHING, StepPlan
-from blockyard.core.vocabulary import Tier
+from blockyard.core.vocabulary import Executor, Tier
 
 try:  # since 0.32: who supplied the tokens of a hit
     from vllm.v1.metrics.cache_hit_source import CacheHitSource
@@ -54,7 +54,9 @@ class BlockyardConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             described = layout.description(vllm_config, kv_cache_config, self.settings)
             guards = EngineGuards(described.blocks)
             facts = layout.engine_facts(vllm_config, kv_cache_config, self.settings)
-            self._scheduler = SchedulerHalf(self.settings, facts, guards, self._open_calls(described, guards))
+            calls = self._open_calls(described, guards)
+            copies = described.executor is Executor.ENGINE
+            self._scheduler = SchedulerHalf(self.settings, facts, guards, calls, copies=copies)
         else:
             self._rank = RankHalf(vllm_config, kv_cache_config, self.settings, vllm_config.parallel_config.rank)
 
@@ -154,11 +156,13 @@ class BlockyardConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def handle_preemptions(self, kv_connector_metadata: Any) -> None:
         """The first call of every step, before anything is written."""
-        if self._rank is not None:
-            self._rank.step_begins()
+        if self._rank is not None and isinstance(kv_connector_metadata, BlockyardMetadata):
+            self._rank.step_begins(kv_connector_metadata.plan)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Nothing: loads are begun by the scheduler half and run beside the steps."""
+        """Ranks that copy by themselves begin loads here; they run beside the steps, as all loads do."""
+        if self._rank is not None:
+            self._rank.loads_begin(self._plan())
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Nothing: a request is scheduled when its load has ended."""

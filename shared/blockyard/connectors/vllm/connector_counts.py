@@ -11,6 +11,8 @@ from blockyard.core.vocabulary import Availability
 
 COUNTERS: Final = {
     "blocks_registered": "Blocks that the engine completed and offered to the node",
+    "blocks_stored": "Blocks that the ranks of the engine copied into slots of the node (executor engine)",
+    "blocks_not_stored": "Blocks that were reused before there was a slot for them, or not copied (executor engine)",
     "blocks_loaded": "Blocks loaded from the node",
     "bytes_loaded": "Bytes loaded from the node",
     "blocks_failed": "Blocks whose load failed",
@@ -38,6 +40,14 @@ class ConnectorCounts:
     def registered(self, rows: int) -> None:
         """Rows were announced to the node."""
         self._add("blocks_registered", rows)
+
+    def stored(self, rows: int) -> None:
+        """The ranks have copied rows."""
+        self._add("blocks_stored", rows)
+
+    def skipped(self, rows: int) -> None:
+        """Rows that could have been copied were not."""
+        self._add("blocks_not_stored", rows)
 
     def loaded(self, rows: int, bytes_count: int, failed_rows: int) -> None:
         """A load ended."""

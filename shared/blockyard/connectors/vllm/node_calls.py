@@ -26,32 +26,16 @@ from blockyard.connectors.engine_description import EngineDescription
 from blockyard.connectors.engine_guards import EngineGuards
 from blockyard.connectors.load_result import LoadResult
 from blockyard.connectors.vllm.block_names import BlockNames
+from blockyard.connectors.vllm.rows import Rows
+from blockyard.connectors.vllm.slot_orders import SlotNews, SlotOrders, ThreadedSlots
 from blockyard.core.errors import UnavailableError
 from blockyard.core.kv_groups import NO_PAGE
-from blockyard.core.vocabulary import Availability, EngineBlockId, GroupId, Guard, RequestId
+from blockyard.core.vocabulary import Availability, Guard, RequestId
 from blockyard.wire.connector_channel import RequestDecision
 
 _SETTLE_POLL_SECONDS: Final = 0.02
 _LEASE_SECONDS: Final = 5.0
 _log: Final = logging.getLogger(__name__)
-
-
-# --- orders -------------------------------------------------------------------------------------------------------
-@final
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Consecutive rows of one group and where they lie; hashes as ``BlockNames.run`` takes them."""
-
-    group: GroupId
-    first_row: int
-    hashes: list[bytes]
-    pages: list[EngineBlockId]
-    guards: list[Guard]
-
-    @property
-    def count(self) -> int:
-        """Number of rows."""
-        return len(self.hashes) - (self.first_row > 0)
 
 
 # --- news ---------------------------------------------------------------------------------------------------------
@@ -93,13 +77,18 @@ class NodeState:
     loading: bool
 
 
-News = LookupAnswered | LoadEnded | StoresSettled | NodeState
+News = LookupAnswered | LoadEnded | StoresSettled | NodeState | SlotNews
 
 
 class NodeCalls(Protocol):
     """Node of an engine, without waiting."""
 
     news: deque[News]
+
+    @property
+    def slots(self) -> SlotOrders:
+        """The same for slots that ranks copy by themselves."""
+        ...
 
     @property
     def alive(self) -> bool:
@@ -120,6 +109,10 @@ class NodeCalls(Protocol):
 
     def load(self, load: int, request: str, rows: Sequence[Rows], ttl_seconds: float) -> None:
         """Bring rows into their pages; ``LoadEnded`` follows."""
+        ...
+
+    def drop_load(self, load: int) -> bool:
+        """Nobody waits for a load whose client is gone; whether that is so."""
         ...
 
     def register(self, rows: Rows, ticket: int) -> None:
@@ -160,6 +153,8 @@ class ThreadedCalls:
         self._groups = tuple(group.group for group in description.groups)
         self._names = BlockNames(description.identity.digest())
         self._state = NodeState(connected=False, loading=True)
+        self._life = 0
+        """Connections so far."""
         self._refusals = 0
         self._thread: ClientThread[BlockyardClient] = ClientThread(
             lambda: client(
@@ -172,6 +167,7 @@ class ThreadedCalls:
             ),
             "blockyard-client",
         )
+        self.slots = ThreadedSlots(self._thread.post, self._names, self.news.append, lambda: self._life)
         self._thread.start()
 
     @property
@@ -225,6 +221,10 @@ class ThreadedCalls:
             self.news.append(LoadEnded(load, tuple(results), time.monotonic() - asked))
 
         self._thread.post(call)
+
+    def drop_load(self, load: int) -> bool:
+        """See ``NodeCalls``."""
+        return not self.alive
 
     def register(self, rows: Rows, ticket: int) -> None:
         """See ``NodeCalls``."""
@@ -292,6 +292,7 @@ class ThreadedCalls:
         return result
 
     def _connected(self, connected: bool) -> None:  # noqa: FBT001 - the client tells one fact
+        self._life += connected
         self._state = NodeState(connected=connected, loading=self._state.loading)
         self.news.append(self._state)
 

@@ -7,14 +7,15 @@ computed ones, except the one whose last token the engine computes again. Thread
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from blockyard.connectors.engine_guards import EngineGuards
 from blockyard.connectors.load_result import LoadResult
 from blockyard.connectors.vllm.block_names import row_hashes
 from blockyard.connectors.vllm.connector_counts import ConnectorCounts
-from blockyard.connectors.vllm.node_calls import LoadEnded, NodeCalls, Rows
+from blockyard.connectors.vllm.node_calls import LoadEnded
 from blockyard.connectors.vllm.row_stores import RowStores
+from blockyard.connectors.vllm.rows import Rows
 from blockyard.connectors.vllm.settings import ConnectorSettings
 from blockyard.connectors.vllm.tracked_request import EngineFacts, TrackedRequest
 from blockyard.core.cost import CostModel
@@ -23,6 +24,18 @@ from blockyard.core.vocabulary import EngineBlockId, GroupId, Tier
 
 _ORPHAN_SECONDS: Final = 5.0
 """How long after its deadline a load is given up whose client is gone."""
+
+
+class Loader(Protocol):
+    """Who carries loads out."""
+
+    def load(self, load: int, request: str, rows: Sequence[Rows], ttl_seconds: float) -> None:
+        """Bring rows into their pages; ``LoadEnded`` follows."""
+        ...
+
+    def drop_load(self, load: int) -> bool:
+        """Nobody waits for a load whose client is gone; False where its end is certain to be told all the same."""
+        ...
 
 
 @final
@@ -55,17 +68,17 @@ class RowLoads:
         settings: ConnectorSettings,
         facts: EngineFacts,
         guards: EngineGuards,
-        calls: NodeCalls,
+        loader: Loader,
         stores: RowStores,
         cost: CostModel,
         counts: ConnectorCounts,
         clock: Callable[[], float],
     ) -> None:
-        """Begin with none."""
+        """Begin with none, each to be carried out by ``loader``."""
         self._settings = settings
         self._facts = facts
         self._guards = guards
-        self._calls = calls
+        self._loader = loader
         self._stores = stores
         self._cost = cost
         self._counts = counts
@@ -99,7 +112,7 @@ class RowLoads:
         """Begin what was planned; the node has heard of the reuse of the pages."""
         for number in self._planned:
             load = self._loads[number]
-            self._calls.load(number, load.tracked.request_id, load.rows, self._settings.load_timeout_ms / 1_000)
+            self._loader.load(number, load.tracked.request_id, load.rows, self._settings.load_timeout_ms / 1_000)
         self._planned.clear()
 
     def ended(self, end: LoadEnded) -> list[LoadOutcome]:
@@ -109,7 +122,8 @@ class RowLoads:
     def orphans(self) -> list[LoadOutcome]:
         """Outcomes of loads whose client is gone: nobody writes long after their deadline, and nobody will tell us."""
         now = self._clock()
-        return self._give_up([number for number, load in self._loads.items() if now >= load.deadline + _ORPHAN_SECONDS])
+        overdue = [number for number, load in self._loads.items() if now >= load.deadline + _ORPHAN_SECONDS]
+        return self._give_up([number for number in overdue if self._loader.drop_load(number)])
 
     def give_up(self) -> list[LoadOutcome]:
         """Outcomes of all loads, none of which is waited for any more."""

@@ -12,13 +12,16 @@ from typing import final
 from blockyard.connectors.engine_guards import EngineGuards
 from blockyard.connectors.vllm.block_names import row_hashes
 from blockyard.connectors.vllm.block_tables import BlockTable
-from blockyard.connectors.vllm.node_calls import NodeCalls, Rows
+from blockyard.connectors.vllm.node_calls import NodeCalls
+from blockyard.connectors.vllm.rows import Rows
 from blockyard.connectors.vllm.step_plan import StepReport
 from blockyard.connectors.vllm.tracked_request import EngineFacts, TrackedRequest
 from blockyard.core.vocabulary import GroupId
 
 _Listed = tuple[TrackedRequest, BlockTable, int, int, int]
 """Request, its table at that time, group, first row, row after the last."""
+CompleteRows = Callable[[TrackedRequest, BlockTable, int, int, int], None]
+"""Takes the same."""
 
 
 @final
@@ -26,13 +29,19 @@ class RowStores:
     """Rows on their way from a step to the node."""
 
     def __init__(
-        self, facts: EngineFacts, guards: EngineGuards, calls: NodeCalls, on_registered: Callable[[int], None]
+        self,
+        facts: EngineFacts,
+        guards: EngineGuards,
+        calls: NodeCalls,
+        on_registered: Callable[[int], None],
+        on_complete: CompleteRows | None = None,
     ) -> None:
-        """Tell ``on_registered`` how many rows were announced."""
+        """Tell ``on_registered`` how many rows were announced, and ``on_complete`` of rows as they are listed."""
         self._facts = facts
         self._guards = guards
         self._calls = calls
         self._on_registered = on_registered
+        self._on_complete = on_complete
         self._listed: dict[int, list[_Listed]] = {}
         self._tickets: dict[int, TrackedRequest] = {}
         self._numbers = count(1)
@@ -49,6 +58,8 @@ class RowStores:
             self._listed.setdefault(step, []).append((tracked, tracked.tables[group], group, first, complete))
             tracked.unreported += 1
             listed = True
+            if self._on_complete is not None:
+                self._on_complete(tracked, tracked.tables[group], group, first, complete)
         return listed
 
     def reported(self, report: StepReport) -> list[int]:

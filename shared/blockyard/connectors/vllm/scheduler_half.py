@@ -18,6 +18,7 @@ Threading: the engine's scheduler thread. Nothing here blocks: dictionaries, deq
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol, final
 
 import numpy as np
@@ -30,7 +31,10 @@ from blockyard.connectors.vllm.node_calls import LoadEnded, LookupAnswered, Node
 from blockyard.connectors.vllm.row_loads import LoadOutcome, RowLoads
 from blockyard.connectors.vllm.row_stores import RowStores
 from blockyard.connectors.vllm.settings import ConnectorSettings, opted_out
-from blockyard.connectors.vllm.step_plan import NOTHING, StepPlan, StepReport
+from blockyard.connectors.vllm.slot_desk import SlotDesk
+from blockyard.connectors.vllm.slot_stores import SlotStores
+from blockyard.connectors.vllm.staged_copies import StagedCopies
+from blockyard.connectors.vllm.step_plan import NO_COPIES, NOTHING, StepPlan, StepReport
 from blockyard.connectors.vllm.tracked_request import EngineFacts, EngineRequest, TrackedRequest
 from blockyard.core.cost import CostModel
 from blockyard.core.vocabulary import Tier
@@ -62,10 +66,11 @@ class SchedulerHalf:
         guards: EngineGuards,
         calls: NodeCalls,
         *,
+        copies: bool = False,
         cost: CostModel | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin with no requests; guards and calls are owned from here on."""
+        """Begin with no requests; guards and calls are owned from here on, and the ranks copy where ``copies``."""
         self._settings = settings
         self._facts = facts
         self._guards = guards
@@ -73,10 +78,14 @@ class SchedulerHalf:
         self._cost = cost or CostModel()
         self._clock = clock
         self.counts = ConnectorCounts()
-        self._stores = RowStores(facts, guards, calls, self.counts.registered)
+        self._desk = self._new_desk() if copies else None
+        self._stores = RowStores(
+            facts, guards, calls, self.counts.registered, None if self._desk is None else self._desk.stores.complete
+        )
         self._admission = Admission(settings, facts, calls, self._cost, self.counts, lambda: self._clock())
+        loader = self._desk or calls
         self._loads = RowLoads(
-            settings, facts, guards, calls, self._stores, self._cost, self.counts, lambda: self._clock()
+            settings, facts, guards, loader, self._stores, self._cost, self.counts, lambda: self._clock()
         )
         self._requests: dict[str, TrackedRequest] = {}
         self._reused: list[Numbers] = []
@@ -116,10 +125,10 @@ class SchedulerHalf:
         shorter = any(len(given) < len(table) for given, table in zip(blocks, tracked.tables, strict=True))
         if admitting or shorter:
             local = tracked.local_tokens if admitting else 0
-            self._begin_tables(tracked, blocks, local)
+            self._begin_tables(tracked, blocks, local, by_others=external_tokens == 0)
         else:
             for table, given in zip(tracked.tables, blocks, strict=True):
-                self._take_over(table, np.asarray(given[len(table) :], np.int64))
+                self._take_over(table, np.asarray(given[len(table) :], np.int64), by_others=external_tokens == 0)
         if not admitting:
             return
         self._admission.decide(tracked, external_tokens)
@@ -142,7 +151,7 @@ class SchedulerHalf:
         step = self._list_rows(scheduled)
         self._release_held()
         idle = not scheduled.total_num_scheduled_tokens
-        waiting = idle and bool(self._loads or self._held or self._requests)
+        waiting = idle and bool(self._loads or self._held or self._requests or self._is_copying)
         ended, self._ended = self._ended, NOTHING
         self._releasing |= ended.released
         return StepPlan(
@@ -152,6 +161,7 @@ class SchedulerHalf:
             failed=ended.failed,
             invalid=ended.invalid,
             waiting=waiting,
+            copies=NO_COPIES if self._desk is None else self._desk.plan(),
         )
 
     def step_ended(self, report: StepReport | None, sent: set[str], received: set[str]) -> None:
@@ -161,6 +171,8 @@ class SchedulerHalf:
         self._receiving -= received
         if report is None:
             return
+        if self._desk is not None:
+            self._desk.reported(report)
         for step in self._stores.reported(report):
             prefill = self._prefills.pop(step, None)
             if prefill is not None:
@@ -186,7 +198,8 @@ class SchedulerHalf:
     @property
     def busy(self) -> bool:
         """Whether the engine has to go on stepping although it has nothing to compute."""
-        return bool(self._loads or self._held or self._releasing or self._receiving or not self._ended.is_empty)
+        told = self._releasing or self._receiving or not self._ended.is_empty
+        return bool(self._loads or self._held or told or self._is_copying)
 
     def reset(self) -> None:
         """The engine dropped its prefix cache together with ours."""
@@ -202,13 +215,15 @@ class SchedulerHalf:
     def last_ends(self) -> StepPlan:
         """Ends that are still to be told after ``give_up``; each once."""
         ended, self._ended = self._ended, NOTHING
-        return ended
+        return ended if self._desk is None else replace(ended, copies=self._desk.give_up())
 
     def give_up(self) -> None:
         """After a fault of ours: nothing is stored or loaded any more, and nobody waits for us."""
         self._guards.raise_all()
         self._calls.close()
         self._stores.forget()
+        if self._desk is not None:
+            self._desk.give_up()
         self._tell(self._loads.give_up())
         self._end(released=set(self._held))
         self._held.clear()
@@ -217,6 +232,20 @@ class SchedulerHalf:
         """End the thread of the client."""
         self._calls.close()
         self._guards.close()
+
+    @property
+    def _is_copying(self) -> bool:
+        return self._desk is not None and self._desk.busy
+
+    def _new_desk(self) -> SlotDesk:
+        counts, slots = self.counts, self._calls.slots
+        hold_seconds = self._settings.hold_ms / 1_000
+
+        def clock() -> float:
+            return self._clock()
+
+        stores = SlotStores(self._facts, self._guards, slots, counts.stored, counts.skipped, hold_seconds, clock)
+        return SlotDesk(self._facts.ranks, stores, StagedCopies(slots, clock), self._calls.news.append)
 
     # --- inside: admission --------------------------------------------------------------------------------------------
     def _tracked(self, request: EngineRequest) -> TrackedRequest:
@@ -235,22 +264,26 @@ class SchedulerHalf:
         return [BlockTable(group.pages_per_row(tokens)) for group in self._facts.groups]
 
     # --- inside: tables -----------------------------------------------------------------------------------------------
-    def _begin_tables(self, tracked: TrackedRequest, blocks: tuple[Sequence[int], ...], local_tokens: int) -> None:
+    def _begin_tables(
+        self, tracked: TrackedRequest, blocks: tuple[Sequence[int], ...], local_tokens: int, *, by_others: bool
+    ) -> None:
         tracked.tables = self._new_tables()
         for group, table, given in zip(self._facts.groups, tracked.tables, blocks, strict=True):
             all_blocks = np.asarray(given, np.int64)
             held = min(len(all_blocks), local_tokens // group.engine_block_tokens)
             table.append(all_blocks[:held], self._guards)
-            self._take_over(table, all_blocks[held:])
+            self._take_over(table, all_blocks[held:], by_others=by_others)
         tracked.next_row = [local_tokens // self._facts.block_tokens] * len(tracked.tables)
 
-    def _take_over(self, table: BlockTable, blocks: Numbers) -> None:
-        """Blocks that were somebody else's, or nobody's, become this request's."""
+    def _take_over(self, table: BlockTable, blocks: Numbers, *, by_others: bool = False) -> None:
+        """Blocks that were somebody else's, or nobody's, become this request's; others may be about to fill them."""
         if not len(blocks):
             return
         new = blocks[blocks != FILLER]
         self._guards.raise_guards(new)
         self._reused.append(new)
+        if self._desk is not None:
+            self._desk.reused(new, by_others=by_others)
         table.append(blocks, self._guards)
 
     def _grow_tables(self, cached: Any) -> None:
@@ -331,6 +364,10 @@ class SchedulerHalf:
                 self._stores.settled(item.ticket)
             elif isinstance(item, NodeState):
                 self._admission.loading = item.loading
+                if self._desk is not None:
+                    self._desk.connected(connected=item.connected)
+            elif self._desk is not None:
+                self._desk.heard(item)
         if self._loads and not self._calls.alive:
             self._tell(self._loads.orphans())
 

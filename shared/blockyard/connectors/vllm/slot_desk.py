@@ -11,10 +11,11 @@ from itertools import count
 from typing import Final, final
 
 from blockyard.connectors.vllm.block_tables import Numbers
+from blockyard.connectors.vllm.node_calls import LoadEnded
 from blockyard.connectors.vllm.rows import Rows
 from blockyard.connectors.vllm.slot_orders import LoadStaged, SlotNews
 from blockyard.connectors.vllm.slot_stores import SlotStores
-from blockyard.connectors.vllm.staged_copies import CopiedLoad, StagedCopies
+from blockyard.connectors.vllm.staged_copies import StagedCopies
 from blockyard.connectors.vllm.step_plan import CopyPlan, StepReport
 from blockyard.core.vocabulary import EngineBlockId, ItemStatus
 from blockyard.tiers.device.fences import Fences
@@ -26,7 +27,7 @@ class SlotDesk:
     """Copies of all ranks of one engine."""
 
     def __init__(
-        self, ranks: int, stores: SlotStores, loads: StagedCopies, on_ended: Callable[[CopiedLoad], None]
+        self, ranks: int, stores: SlotStores, loads: StagedCopies, on_ended: Callable[[LoadEnded], None]
     ) -> None:
         """Have ends of loads told to ``on_ended``."""
         self.stores: Final = stores
@@ -46,9 +47,16 @@ class SlotDesk:
         """Whether ranks have orders whose end they have not reported."""
         return self.stores.busy
 
-    def begin(self, load: int, request: str, rows: Sequence[Rows], ttl_seconds: float) -> None:
-        """Load rows into their pages; ``on_ended`` follows."""
+    def load(self, load: int, request: str, rows: Sequence[Rows], ttl_seconds: float) -> None:
+        """Bring rows into their pages; ``LoadEnded`` follows."""
         self.loads.begin(load, request, rows, ttl_seconds)
+
+    def drop_load(self, load: int) -> bool:
+        """Nobody waits for this load; False where ranks copy for it, so that somebody has to."""
+        if self.loads.is_copied(load):
+            return False
+        self.loads.forget(load)
+        return True
 
     def reused(self, blocks: Numbers, *, by_others: bool) -> None:
         """Engine blocks were allocated anew, perhaps for the loads of another connector."""

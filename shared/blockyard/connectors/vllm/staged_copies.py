@@ -17,20 +17,11 @@ from typing import final
 from blockyard.connectors.load_result import LoadResult
 from blockyard.connectors.rank_copies import RowCopy
 from blockyard.connectors.slot_calls import StagedLoad
+from blockyard.connectors.vllm.node_calls import LoadEnded
 from blockyard.connectors.vllm.rows import Rows
 from blockyard.connectors.vllm.slot_orders import LoadStaged, SlotOrders
 from blockyard.connectors.vllm.step_plan import CopyOrder
 from blockyard.core.vocabulary import ItemStatus
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CopiedLoad:
-    """No rank writes for this load any more; one result per ``Rows`` of it."""
-
-    load: int
-    results: tuple[LoadResult, ...]
-    seconds: float
 
 
 @final
@@ -68,7 +59,7 @@ class StagedCopies:
         self._loads[load] = _Load(tuple(rows), self._attachments, self._clock())
         self._orders.stage(load, request, rows, ttl_seconds)
 
-    def staged(self, news: LoadStaged) -> CopiedLoad | None:
+    def staged(self, news: LoadStaged) -> LoadEnded | None:
         """Rows lie in slots; the end of the load where there is nothing to copy."""
         load = self._loads.get(news.load)
         if load is None:
@@ -85,10 +76,10 @@ class StagedCopies:
             return None
         return self._end(news.load)
 
-    def take_orders(self, number: Callable[[], int]) -> tuple[tuple[CopyOrder, ...], list[CopiedLoad]]:
+    def take_orders(self, number: Callable[[], int]) -> tuple[tuple[CopyOrder, ...], list[LoadEnded]]:
         """What the ranks load in the step that is being planned, and loads that cannot be any more."""
         orders: list[CopyOrder] = []
-        lost: list[CopiedLoad] = []
+        lost: list[LoadEnded] = []
         for name in self._staged:
             load = self._loads[name]
             if load.attachments == self._attachments:
@@ -103,7 +94,7 @@ class StagedCopies:
         self._staged.clear()
         return tuple(orders), lost
 
-    def ended(self, number: int, statuses: Sequence[ItemStatus]) -> CopiedLoad | None:
+    def ended(self, number: int, statuses: Sequence[ItemStatus]) -> LoadEnded | None:
         """No rank copies for this order any more; None where it is none of these."""
         name = self._under_way.pop(number, None)
         if name is None:
@@ -127,10 +118,10 @@ class StagedCopies:
             self._staged.remove(load)
 
     # --- inside -------------------------------------------------------------------------------------------------------
-    def _end(self, name: int) -> CopiedLoad:
+    def _end(self, name: int) -> LoadEnded:
         load = self._loads.pop(name)
         self._close(load.life, load.parts)
-        return CopiedLoad(name, tuple(load.results), self._clock() - load.asked_at)
+        return LoadEnded(name, tuple(load.results), self._clock() - load.asked_at)
 
     def _close(self, life: int, parts: Sequence[StagedLoad | None]) -> None:
         loads = [part.load for part in parts if part is not None]
