@@ -14,15 +14,13 @@ from blockyard.core.errors import RequestError, TooManyKeysError
 from blockyard.core.events import BlockScope
 from blockyard.core.kv_groups import NO_PAGE
 from blockyard.core.vocabulary import DIGEST_BYTES, ContentKey, EngineBlockId, GroupId, Guard, RequestId, TenantDigest
-from blockyard.wire.codec import MAX_KEYS_PER_CALL
+from blockyard.wire.codec import MAX_KEYS_PER_CALL, MAX_PAGES_PER_CALL
 from blockyard.wire.connector_channel import Run
 from blockyard_block_manager.engine_checks import MAX_GROUPS
 from blockyard_block_manager.engine_sessions import EngineSession
 from blockyard_block_manager.g1_set import G1Row
 
 MAX_POSITION: Final = 2**32 - 1
-MAX_PAGES: Final = 262_144
-"""Most pages in one call."""
 _MAX_REQUEST_NAME: Final = 256
 _MAX_TTL_MS: Final = 600_000
 _TENANT_BYTES: Final = 16
@@ -58,14 +56,17 @@ def scope_of(session: EngineSession, tenant: bytes, block_tokens: int, group: in
     return BlockScope(session.identity, TenantDigest(tenant), group=number, block_tokens=block_tokens)
 
 
-def groups_in(session: EngineSession, groups: Sequence[int]) -> tuple[GroupId, ...]:
-    """Groups that a request names.
+def groups_in(session: EngineSession, groups: Sequence[int], rows: int) -> tuple[GroupId, ...]:
+    """Groups that a request names, for ``rows`` blocks in each of them.
 
     Raises:
         RequestError: none, one twice, or one that the engine does not have.
+        TooManyKeysError: more blocks in all groups together than one call may name.
     """
     if not 1 <= len(groups) <= MAX_GROUPS or len(set(groups)) != len(groups):
         raise RequestError("a request names groups, none twice", field="groups", groups=len(groups))
+    if rows * len(groups) > MAX_KEYS_PER_CALL:
+        raise TooManyKeysError(keys=rows * len(groups), limit=MAX_KEYS_PER_CALL)
     return tuple(session.group(group).group for group in groups)
 
 
@@ -101,8 +102,8 @@ def pages_of(
             pages=len(ids),
             guards=len(values),
         )
-    if len(ids) > MAX_PAGES:
-        raise RequestError("too many pages in one call", field="pages", pages=len(ids), limit=MAX_PAGES)
+    if len(ids) > MAX_PAGES_PER_CALL:
+        raise TooManyKeysError("too many pages in one call", pages=len(ids), limit=MAX_PAGES_PER_CALL)
     named = [page for page in ids if page != NO_PAGE] if gaps else ids
     if named and max(named) >= session.blocks:
         raise RequestError("no such page in the engine's memory", field="pages", block=max(named))

@@ -160,7 +160,8 @@ class ConnectorServer:
         return channel.Registered(registered=registered, stores=stores)
 
     async def _lookup(self, session: EngineSession, request: channel.Lookup) -> channel.Reply:
-        names, groups = requests.names_in(request.run), requests.groups_in(session, request.groups)
+        names = requests.names_in(request.run)
+        groups = requests.groups_in(session, request.groups, len(names))
         block_tokens = self._core.profile.block_tokens
         scopes = [requests.scope_of(session, request.tenant, block_tokens, group) for group in groups]
         missing = channel.LookupReply(availability=bytes([Availability.MISS]) * len(names) * len(groups), loading=False)
@@ -175,7 +176,8 @@ class ConnectorServer:
         return found if self._core.loading.enabled else missing
 
     def _reserve(self, session: EngineSession, request: channel.Reserve) -> channel.Reply:
-        names, groups = requests.names_in(request.run), requests.groups_in(session, request.groups)
+        names = requests.names_in(request.run)
+        groups = requests.groups_in(session, request.groups, len(names))
         ttl_ms = min(requests.ttl(request.ttl_ms), self._core.profile.max_lease_ms)
         held = self._core.reserve(session, requests.request_id(request.request), names, groups, ttl_ms)
         return channel.Reserved(held=held, ttl_ms=ttl_ms)

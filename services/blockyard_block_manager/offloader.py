@@ -16,6 +16,7 @@ from itertools import islice
 
 from blockyard.core.handles import MutableBlocks
 from blockyard.core.vocabulary import ContentKey, EngineBlockId, Executor, JobKind, Lane, Tier, WorkerRole
+from blockyard.wire.codec import MAX_PAGES_PER_CALL
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard_block_manager.causes import cause_of
 from blockyard_block_manager.disk_writer import DiskWriter
@@ -172,6 +173,7 @@ class Offloader:
     def _next_batch(self, session: EngineSession, waiting: dict[EngineBlockId, _Wanted], limit: int) -> list[_Wanted]:
         """Take rows of one scope off the head of the backlog; returns those that are still to be stored."""
         scope = next(iter(waiting.values())).row.scope
+        limit = min(limit, MAX_PAGES_PER_CALL // session.pages_per_row[scope.group])
         batch: dict[ContentKey, _Wanted] = {}
         passed: list[_Wanted] = []
         looked_at = 0

@@ -39,7 +39,7 @@ from blockyard.connectors.engine_description import EngineDescription
 from blockyard.connectors.engine_guards import EngineGuards
 from blockyard.connectors.engine_loads import EngineLoads
 from blockyard.connectors.g1_reports import G1Reports
-from blockyard.connectors.g1_set import MAX_PAGES_PER_CALL, RegisteredRun
+from blockyard.connectors.g1_set import RegisteredRun
 from blockyard.connectors.load_result import LoadResult
 from blockyard.connectors.manager_connector import ManagerConnector, Works
 from blockyard.connectors.manager_link import CALL_TIMEOUT_SECONDS, ManagerLink, Notice
@@ -63,7 +63,7 @@ from blockyard.core.vocabulary import (
 )
 from blockyard.runtime.rpc.frame_buffer import close_descriptors
 from blockyard.wire import connector_channel as channel
-from blockyard.wire.codec import MAX_DECISIONS_PER_CALL, MAX_KEYS_PER_CALL
+from blockyard.wire.codec import MAX_DECISIONS_PER_CALL, MAX_KEYS_PER_CALL, MAX_PAGES_PER_CALL
 from blockyard.wire.trace_parent import parse_trace_parent
 
 __all__ = ["BlockyardClient", "EngineDescription", "LoadResult"]

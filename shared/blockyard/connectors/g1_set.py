@@ -11,7 +11,7 @@ Threading: owned by the client's event loop.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.vocabulary import (
@@ -23,9 +23,7 @@ from blockyard.core.vocabulary import (
     TenantDigest,
     key_of,
 )
-
-MAX_PAGES_PER_CALL: Final = 262_144
-"""Pages and their guards fit a frame with room to spare."""
+from blockyard.wire.codec import MAX_PAGES_PER_CALL
 
 
 @final

@@ -19,6 +19,7 @@ from blockyard.core.job_tickets import JobTicket
 from blockyard.core.jobs import JobId, destination_tier
 from blockyard.core.kv_groups import NO_PAGE
 from blockyard.core.vocabulary import DEFAULT_TENANT, DIGEST_BYTES, KEY_BYTES, Epoch, Generation, JobKind, JobSeq
+from blockyard.wire.codec import MAX_PAGES_PER_CALL
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard.wire.worker_channel import Job
 
@@ -26,8 +27,6 @@ MAX_ITEMS: Final = 4_096
 _INDEX_BYTES: Final = 4
 _GENERATION_BYTES: Final = 8
 _TENANT_BYTES: Final = len(DEFAULT_TENANT)
-MAX_PAGES: Final = 262_144
-"""Most pages of engine memory in one job."""
 _FROM_SLOT: Final = (JobKind.G2_G1, JobKind.G2_G3, JobKind.G3_G2, JobKind.G4_PUT, JobKind.CHECK)
 _INTO_SLOT: Final = (JobKind.G1_G2, JobKind.G2_G3, JobKind.G3_G2, JobKind.G4_GET, JobKind.FREE, JobKind.SEAL)
 _MOST_GENERATION: Final = (1 << 56) - 1
@@ -91,13 +90,13 @@ def _check_pages(side: str, indexes: bytes, guards: bytes, count: int) -> npt.ND
     """Pages of engine memory: equally many per item, each with its guard."""
     pages = len(indexes) // _INDEX_BYTES
     whole = pages and not len(indexes) % _INDEX_BYTES and not pages % count
-    if not whole or pages > MAX_PAGES:
+    if not whole or pages > MAX_PAGES_PER_CALL:
         raise RequestError(
             "an item in engine memory has one or more pages, and each as many",
             column=f"{side}_index",
             bytes=len(indexes),
             items=count,
-            limit_pages=MAX_PAGES,
+            limit_pages=MAX_PAGES_PER_CALL,
         )
     _need(f"{side}_generation", guards, pages, _GENERATION_BYTES, needed=True)
     return np.frombuffer(indexes, dtype="<u4")

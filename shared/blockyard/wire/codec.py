@@ -15,6 +15,9 @@ Message = TypeVar("Message")
 PROTOCOL_VERSION: Final = 2
 MAX_FRAME_BYTES: Final = 8 * 1024 * 1024
 MAX_KEYS_PER_CALL: Final = 4_096
+"""Most blocks in one call, of all groups together."""
+MAX_PAGES_PER_CALL: Final = 65_536
+"""Most pages of engine memory in one call or job: a million tokens in engine blocks of 16."""
 MAX_DECISIONS_PER_CALL: Final = 1_024
 _MAX_REASON: Final = 200
 

@@ -1,6 +1,7 @@
 """The engines' channel over a real socket, above the real decisions and fake workers."""
 
 import asyncio
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from tests.unit.block_manager.connector_kit import (
     u32,
     u64,
 )
-from tests.unit.block_manager.world import MODEL, OW
+from tests.unit.block_manager.world import BLOCK_TOKENS, MODEL, OW
 
 from blockyard.core.errors import (
     DeadlineExceededError,
@@ -33,6 +34,8 @@ from blockyard.core.vocabulary import Availability, EngineId, ItemStatus, Tier
 from blockyard.testing.blocks import chain
 from blockyard.testing.fake_slots import payload_of
 from blockyard.wire import connector_channel as channel
+from blockyard.wire.codec import MAX_KEYS_PER_CALL
+from blockyard_block_manager import connector_requests
 
 __all__ = ["setting"]
 
@@ -271,6 +274,27 @@ async def test_a_request_that_does_not_fit_is_refused_and_changes_nothing(
     assert setting.world.outbox.last_seq == before
     setting.world.at_rest()
     assert await peer.ask(channel.Lookup(run=run_of(RUN))) == channel.LookupReply(availability=bytes(4))
+
+
+async def test_keys_count_for_every_group_that_is_asked_about(setting: Setting) -> None:
+    peer = await setting.peer()
+    groups = tuple(channel.Group(group=number, engine_block_tokens=BLOCK_TOKENS) for number in range(2))
+    await peer.hello(groups=groups, identity=replace(MODEL, group_spec="full,full"))
+    half = run_of(chain("long", MAX_KEYS_PER_CALL // 2))
+    assert isinstance(await peer.ask(channel.Lookup(run=half, groups=(0, 1))), channel.LookupReply)
+    more = run_of(chain("long", MAX_KEYS_PER_CALL // 2 + 1))
+    for request in (channel.Lookup(run=more, groups=(0, 1)), channel.Reserve(request="r", run=more, groups=(0, 1))):
+        with pytest.raises(TooManyKeysError, match=f"limit={MAX_KEYS_PER_CALL}"):
+            await peer.ask(request)
+
+
+async def test_more_pages_than_a_call_may_name_are_refused(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connector_requests, "MAX_PAGES_PER_CALL", len(RUN) - 1)
+    peer = await setting.peer()
+    await peer.join()
+    with pytest.raises(TooManyKeysError, match="pages=4"):
+        await peer.ask(fill(setting, RUN))
+    assert len(session_of(setting).g1) == 0
 
 
 async def test_too_many_keys_are_refused(setting: Setting) -> None:

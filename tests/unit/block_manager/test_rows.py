@@ -15,6 +15,7 @@ from blockyard.core.vocabulary import Availability, EngineBlockId, GroupId, Guar
 from blockyard.testing.blocks import chain
 from blockyard.testing.fake_slots import parts_of, payload_of
 from blockyard.wire.connector_channel import Group
+from blockyard_block_manager import offloader
 
 RUN = chain("a", 3)
 FULL, WINDOW = GroupId(0), GroupId(1)
@@ -94,6 +95,16 @@ def test_pages_that_the_engine_has_no_use_for_are_left_alone(make_world: MakeWor
     assert sorted(engine.memory.written) == list(range(20, 26))
     assert engine.memory.blocks[20:22] == parts_of(payload_of(RUN.digest(0)), 4)[2:]
     assert engine.session.load_targets == set()
+
+
+def test_a_store_has_no_more_pages_than_a_job_may_name(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offloader, "MAX_PAGES_PER_CALL", 8)
+    engine = connected(make_world, QUARTERS)
+    engine.compute(RUN)
+    assert engine.world.submit(OW) == 2, "two rows of four pages, and the third"
+    engine.world.settle()
+    assert len(engine.world.held(Tier.G2)) == 3
+    engine.world.at_rest()
 
 
 def test_a_row_of_which_one_page_was_reused_stores_nothing(make_world: MakeWorld) -> None:

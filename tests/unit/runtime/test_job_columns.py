@@ -12,7 +12,6 @@ from blockyard.core.kv_groups import NO_PAGE
 from blockyard.core.vocabulary import Epoch, Generation, ItemStatus, JobKind, JobSeq, Lane
 from blockyard.runtime.job_columns import (
     MAX_ITEMS,
-    MAX_PAGES,
     check_job,
     destination_generations,
     destination_slots,
@@ -20,6 +19,7 @@ from blockyard.runtime.job_columns import (
 )
 from blockyard.runtime.job_control import LedgerControl
 from blockyard.testing.clock import FakeClock
+from blockyard.wire.codec import MAX_PAGES_PER_CALL
 from blockyard.wire.worker_channel import Items, Job, Pack
 
 
@@ -125,7 +125,14 @@ def test_items_in_engine_memory_have_a_row_of_pages(pages_per_row: int) -> None:
 
 @pytest.mark.parametrize(
     "side",
-    [rows(), rows(1), rows(1, 2, 3), rows(1, 2, 3, 4, guards=3), rows(1, 2, guards=4), rows(*range(2 * MAX_PAGES))],
+    [
+        rows(),
+        rows(1),
+        rows(1, 2, 3),
+        rows(1, 2, 3, 4, guards=3),
+        rows(1, 2, guards=4),
+        rows(*range(2 * MAX_PAGES_PER_CALL)),
+    ],
     ids=["none", "half a row", "torn rows", "a guard less", "guards more", "too many"],
 )
 @pytest.mark.parametrize(("kind", "name"), [(JobKind.G1_G2, "src"), (JobKind.G2_G1, "dst")])
