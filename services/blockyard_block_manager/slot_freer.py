@@ -77,6 +77,8 @@ class SlotFreer:
         self._in_jobs: dict[Tier, set[_Batch]] = {tier: set() for tier in LOCAL_TIERS}
         self._pending = dict.fromkeys(LOCAL_TIERS, 0)
         self._tickets: list[FreeTicket] = []
+        self._damaged: dict[Tier, set[tuple[BlockId, Generation]]] = {tier: set() for tier in LOCAL_TIERS}
+        """Damaged blocks that left the table while somebody held them."""
 
     def pending(self, tier: Tier) -> int:
         """Slots of a tier that are on their way."""
@@ -111,11 +113,16 @@ class SlotFreer:
         """Take sources out of the table that are not what it says, with their families: damaged ones get BAD headers.
 
         The sources were pinned, so a header that names another block or grant can only mean that the table is wrong.
+        Their slots come back when the last holder lets go.
         """
         for block, generation, status in zip(places.indexes, places.marks, statuses, strict=True):
             if status in NOT_AS_NAMED:
-                family = self._tables.condemn_family(tier, BlockId(block), Generation(generation))
-                self.free(tier, family.damaged, bad=status is ItemStatus.CORRUPT)
+                row, grant = BlockId(block), Generation(generation)
+                family = self._tables.condemn_family(tier, row, grant)
+                pool, damaged = self._tables.pool(tier), status is ItemStatus.CORRUPT
+                if damaged and pool.is_doomed(row) and pool.generation(row) == grant:
+                    self._damaged[tier].add((row, grant))
+                self.free(tier, family.damaged, bad=damaged)
                 for slots in family.relatives:
                     self.free(tier, slots)
 
@@ -130,7 +137,13 @@ class SlotFreer:
         for tier in LOCAL_TIERS:
             drained = self._tables.drain_doomed(tier)
             if drained is not None:
-                self._take_in(tier, drained, self._open_tickets(tier), bad=False)
+                tickets, damaged = self._open_tickets(tier), self._damaged[tier]
+                places = list(zip(drained.ids, drained.generations, strict=True))
+                self._take_in(
+                    tier, drained.split([i for i, place in enumerate(places) if place in damaged]), tickets, bad=True
+                )
+                damaged.difference_update(places)
+                self._take_in(tier, drained, tickets, bad=False)
         self.pump()
 
     def pump(self) -> None:

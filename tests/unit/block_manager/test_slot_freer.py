@@ -74,3 +74,46 @@ def test_slots_wait_for_a_worker_that_is_away(make_world: MakeWorld) -> None:
     assert done
     assert all(slot.state is not HeaderState.READY for slot in world.tiers[Tier.G2].slots)
     world.at_rest()
+
+
+def test_a_damaged_block_that_another_load_holds_gets_its_bad_header_when_that_load_ends(make_world: MakeWorld) -> None:
+    world: World = make_world(g4=False, g3=8).ready()
+    run = chain("a", 3)
+    engine = world.connect("one")
+    engine.compute(run)
+    world.settle()
+    pool = world.core.tables.pool(Tier.G2)
+    slot = pool.find([run.key(1)])[0]
+    assert slot is not None
+    world.tiers[Tier.G2].slots[slot].damage()
+    with pool.pin_all([run.key(1)]):
+        engine.load(run, first_block=8)
+        world.settle()
+        assert pool.is_doomed(slot)
+        assert world.tiers[Tier.G2].slots[slot].state is HeaderState.READY
+    world.core.tick()
+    world.settle()
+    assert world.tiers[Tier.G2].slots[slot].state is HeaderState.BAD
+    assert pool.is_doomed(slot) is False
+    world.at_rest()
+
+
+def test_a_slot_that_was_damaged_once_is_freed_like_any_other_the_next_time(make_world: MakeWorld) -> None:
+    world: World = make_world(g4=False, g2=1, g3=8).ready()
+    engine = world.connect("one")
+    engine.compute(chain("a", 1))
+    world.settle()
+    (slot,) = world.tiers[Tier.G2].slots
+    states = [slot.state]
+    slot.damage()
+    engine.load(chain("a", 1), first_block=8)
+    world.settle()
+    states.append(slot.state)
+    engine.compute(chain("b", 1), first_block=16)
+    world.settle()
+    states.append(slot.state)
+    world.clear(Tier.G2)
+    world.settle()
+    states.append(slot.state)
+    assert states == [HeaderState.READY, HeaderState.BAD, HeaderState.READY, HeaderState.FREE]
+    world.at_rest()
