@@ -294,7 +294,11 @@ class ConnectorServer:
         rank = AttachedRank(rpc, request, fds[0] if fds else None)
         self._check_new(key, rank)
         process = None if fds else await self._slots.admit(request, rpc)
-        engine, earlier = self._check_new(key, rank)
+        try:
+            engine, earlier = self._check_new(key, rank)
+        except BlockyardError:
+            self._slots.withdraw(process)
+            raise
         if earlier is not None:
             _log.info("a rank attached again: its earlier connection ends", engine=request.engine, rank=request.rank)
             self._rank_lost(earlier)

@@ -5,7 +5,8 @@ connection is ended, so that it attaches anew once its copies are over.
 Threading: one event loop; ``admit`` waits for the disk, everything else is one section of the core.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, final
 
@@ -29,7 +30,7 @@ from blockyard_block_manager.engine_mappings import ConnectedEngine
 from blockyard_block_manager.engine_ranks import AttachedRank
 from blockyard_block_manager.engine_sessions import EngineSession
 from blockyard_block_manager.node_core import NodeCore
-from blockyard_block_manager.writer_processes import WriterProcesses
+from blockyard_block_manager.writer_processes import WriterProcesses, observe
 
 _log: Final = get_logger(__name__)
 
@@ -45,6 +46,8 @@ class RankRequests:
         self._processes = processes
         processes.on_death = self._died
         self._attached: dict[AttachedRank, tuple[AttachmentId, RankProcess]] = {}
+        self._admitted: Counter[RankProcess] = Counter()
+        """Processes that are about to get the arena: how often. Their records and watches stay."""
 
     # --- attach -------------------------------------------------------------------------------------------------------
     async def admit(self, request: channel.AttachRank, rpc: RpcSession) -> RankProcess:
@@ -57,10 +60,24 @@ class RankRequests:
         if not self._arena.fds:
             raise UnavailableError("there is no arena before the offload-worker has attached")
         rank = RankId(EngineId(request.engine), request.dp_rank, request.rank)
-        return await self._processes.admit(rank, rpc.peer_pid)
+        process = observe(rank, rpc.peer_pid)
+        self._admitted[process] += 1
+        try:
+            await self._processes.admit(process)
+        except BaseException:
+            self.withdraw(process)
+            raise
+        return process
+
+    def withdraw(self, process: RankProcess | None) -> None:
+        """What was admitted is not attached: another one fits, or it does not fit its engine."""
+        if process is not None:
+            self._no_longer_admitted(process)
+            self._forget_unused([process])
 
     def attach(self, rank: AttachedRank, process: RankProcess) -> tuple[channel.RankAttached, list[int]]:
         """The rank is attached: the answer, with the arena's descriptor, which closes with the answer's sending."""
+        self._no_longer_admitted(process)
         with deciding():
             attachment = self._core.decide(lambda ranks: ranks.attach(process))
         self._attached[rank] = (attachment, process)
@@ -74,8 +91,8 @@ class RankRequests:
             return
         with deciding():
             forgotten = self._core.decide(lambda ranks: ranks.detach(attachment))
-        if forgotten and not any(writer.process == process for writer in self._core.ranks.writers):
-            self._processes.forget([process])
+        if forgotten:
+            self._forget_unused([process])
 
     def awaited(self) -> list[AttachedRank]:
         """Attached ranks that something waits for: they are to attach anew."""
@@ -97,14 +114,23 @@ class RankRequests:
     def arena_replaced(self) -> None:
         """The node has another arena: ranks are told, and those of the old one need no record any more."""
         gone = list(self._attached)
-        known = {writer.process for writer in self._core.ranks.writers}
-        self._processes.forget(process for process in self._processes.recorded() if process not in known)
+        self._forget_unused(self._processes.recorded())
         self._attached.clear()
         for rank in gone:
             try:
                 rank.rpc.push(channel.ArenaReplaced())
             except PeerClosedError:
                 _log.debug("a rank went before it was told of the new arena", engine=rank.request.engine)
+
+    def _no_longer_admitted(self, process: RankProcess) -> None:
+        self._admitted[process] -= 1
+        if not self._admitted[process]:
+            del self._admitted[process]
+
+    def _forget_unused(self, processes: Iterable[RankProcess]) -> None:
+        """Those of the processes that neither have the arena nor are about to get it need no record."""
+        known = {writer.process for writer in self._core.ranks.writers} | self._admitted.keys()
+        self._processes.forget(process for process in processes if process not in known)
 
     # --- grants -------------------------------------------------------------------------------------------------------
     def reserve_store(self, session: EngineSession, request: channel.ReserveStore) -> channel.StoreGranted:

@@ -9,6 +9,7 @@ Threading: one event loop; files are written in a thread.
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import select
 from collections.abc import Callable, Iterable
@@ -84,18 +85,18 @@ class WriterProcesses:
         found = [_read(path) for path in sorted(self._folder.glob(f"*{_SUFFIX}"))]
         return [process for process in found if process is not None]
 
-    async def admit(self, rank: RankId, pid: int) -> RankProcess:
+    async def admit(self, process: RankProcess) -> None:
         """Watch the process of a rank and make its record durable: only then may it get the arena.
 
         Raises:
-            UnsupportedOperationError: the process cannot be seen from here.
             UnavailableError: it is gone.
             ConfigurationError, DiskFullError: the record cannot be written.
         """
-        process = _observe(rank, pid)
         self._watch(process)
         await asyncio.to_thread(self._write, process)
-        return process
+        if process not in self._watched:  # it died meanwhile, perhaps before there was a record to remove
+            self.forget([process])
+            raise UnavailableError("the process of the rank is gone", pid=process.pid)
 
     def forget(self, processes: Iterable[RankProcess]) -> None:
         """These processes have nothing to write any more, or are dead. Harmless where they were forgotten before."""
@@ -120,7 +121,7 @@ class WriterProcesses:
 
     def _path(self, process: RankProcess) -> Path:
         rank = process.rank
-        name = EngineId(rank.engine).encode().hex()[:64]
+        name = hashlib.sha256(rank.engine.encode()).hexdigest()[:32]
         return self._folder / f"{process.pid}-{process.started}-{name}-{rank.dp_rank}-{rank.rank}{_SUFFIX}"
 
     def _watch_if_visible(self, process: RankProcess) -> bool:
@@ -157,7 +158,13 @@ class WriterProcesses:
             os.close(pidfd)
 
 
-def _observe(rank: RankId, pid: int) -> RankProcess:
+def observe(rank: RankId, pid: int) -> RankProcess:
+    """The life of the process with this number now.
+
+    Raises:
+        UnsupportedOperationError: the process cannot be seen from here.
+        UnavailableError: it is gone.
+    """
     if pid < 1:
         raise UnsupportedOperationError(
             "the process of a rank that copies by itself must be visible to the block-manager: share its process space",

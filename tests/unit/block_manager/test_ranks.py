@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.unit.block_manager.world import BLOCK_BYTES, OW
 
 from blockyard.core.errors import LayoutMismatchError, PeerClosedError, RequestError, UnknownSessionError
 from blockyard.core.vocabulary import ItemStatus, Tier
+from blockyard.runtime.node_folder import replace_file
 from blockyard.wire import connector_channel as channel
 from blockyard.wire.worker_channel import RegionInfo
 
@@ -275,6 +277,45 @@ async def test_ranks_that_copy_themselves_keep_their_memory_and_nothing_is_mappe
     )
     assert registered == channel.Registered(registered=len(RUN), stores=0)
     assert await engine.told() == channel.StoresSettled(ticket=7)
+
+
+def records(setting: Setting) -> int:
+    """Processes that the next life of the block-manager would wait for."""
+    return len(list((setting.socket.parent / "writers").glob("*.json")))
+
+
+async def test_a_rank_that_attaches_again_keeps_the_record_of_its_process(setting: Setting) -> None:
+    engine, first, second = await setting.peer(), await setting.peer(), await setting.peer()
+    await engine.hello(executor="engine")
+    copying = msgspec.structs.replace(ATTACH, memory_bytes=0)
+    await first.ask(copying)
+    await second.ask(copying)
+    assert records(setting) == 1
+    second.rpc.close()
+    async with asyncio.timeout(WAIT_SECONDS):
+        while records(setting):
+            await asyncio.sleep(0)
+
+
+async def test_a_rank_that_is_refused_after_its_record_was_written_leaves_none(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def write_later(path: Path, data: bytes) -> None:
+        began.set()
+        assert go_on.wait(WAIT_SECONDS)
+        replace_file(path, data)
+
+    monkeypatch.setattr("blockyard_block_manager.writer_processes.replace_file", write_later)
+    rank, engine = await setting.peer(), await setting.peer()
+    attaching = asyncio.create_task(rank.ask(msgspec.structs.replace(ATTACH, memory_bytes=0, rank=1)))
+    await asyncio.to_thread(began.wait, WAIT_SECONDS)
+    await engine.hello(executor="engine")  # with one rank
+    go_on.set()
+    with pytest.raises(RequestError, match="no such rank"):
+        await attaching
+    assert records(setting) == 0
 
 
 async def test_no_descriptor_of_a_rank_or_an_engine_stays_open(setting: Setting) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 from blockyard.core.arena_writers import RankId, RankProcess
 from blockyard.core.errors import UnavailableError, UnsupportedOperationError
 from blockyard.core.vocabulary import EngineId
-from blockyard_block_manager.writer_processes import WriterProcesses
+from blockyard.runtime.node_folder import replace_file
+from blockyard_block_manager.writer_processes import WriterProcesses, observe
 
 RANK = RankId(EngineId("engine/with strange name"), 1, 2)
 
@@ -22,6 +24,12 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
+
+
+async def admitted_by(processes: WriterProcesses, pid: int) -> RankProcess:
+    process = observe(RANK, pid)
+    await processes.admit(process)
+    return process
 
 
 def rewrite(folder: Path, *changes: tuple[str, str]) -> None:
@@ -38,7 +46,7 @@ async def test_a_record_is_there_before_the_process_is_admitted_and_names_it_to_
     tmp_path: Path, process: subprocess.Popen[bytes]
 ) -> None:
     with WriterProcesses(tmp_path) as first:
-        admitted = await first.admit(RANK, process.pid)
+        admitted = await admitted_by(first, process.pid)
         assert (admitted.rank, admitted.pid) == (RANK, process.pid)
         assert first.recorded() == [admitted]
     with WriterProcesses(tmp_path) as second:
@@ -51,18 +59,43 @@ async def test_the_death_of_a_process_is_told_once_and_its_record_goes(
     died: asyncio.Queue[RankProcess] = asyncio.Queue()
     with WriterProcesses(tmp_path) as processes:
         processes.on_death = died.put_nowait
-        admitted = await processes.admit(RANK, process.pid)
+        admitted = await admitted_by(processes, process.pid)
         process.kill()
         assert await asyncio.wait_for(died.get(), 10.0) == admitted
         assert processes.recorded() == []
         assert died.empty()
 
 
+async def test_a_process_that_dies_while_its_record_is_written_gets_no_arena_and_leaves_no_record(
+    tmp_path: Path, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = threading.Event()
+
+    def write_after_its_death(path: Path, data: bytes) -> None:
+        process.kill()
+        assert told.wait(10.0)
+        replace_file(path, data)
+
+    monkeypatch.setattr("blockyard_block_manager.writer_processes.replace_file", write_after_its_death)
+    with WriterProcesses(tmp_path) as processes:
+        processes.on_death = lambda _: told.set()
+        with pytest.raises(UnavailableError, match="gone"):
+            await admitted_by(processes, process.pid)
+        assert processes.recorded() == []
+
+
+async def test_engines_whose_names_begin_alike_have_records_of_their_own(tmp_path: Path) -> None:
+    with WriterProcesses(tmp_path) as processes:
+        for name in ("x" * 100 + "1", "x" * 100 + "2"):
+            await processes.admit(observe(RankId(EngineId(name), 0, 0), os.getpid()))
+        assert len(processes.recorded()) == 2
+
+
 async def test_a_process_that_died_between_two_lives_is_not_inherited(
     tmp_path: Path, process: subprocess.Popen[bytes]
 ) -> None:
     with WriterProcesses(tmp_path) as first:
-        await first.admit(RANK, process.pid)
+        await admitted_by(first, process.pid)
     process.kill()
     process.wait()
     with WriterProcesses(tmp_path) as second:
@@ -72,7 +105,7 @@ async def test_a_process_that_died_between_two_lives_is_not_inherited(
 
 async def test_another_process_with_the_same_number_is_not_taken_for_the_recorded_one(tmp_path: Path) -> None:
     with WriterProcesses(tmp_path) as first:
-        await first.admit(RANK, os.getpid())
+        await admitted_by(first, os.getpid())
     started = first.recorded()[0].started
     rewrite(tmp_path, (f'"started":{started}', f'"started":{started - 1}'))
     with WriterProcesses(tmp_path) as second:
@@ -81,7 +114,7 @@ async def test_another_process_with_the_same_number_is_not_taken_for_the_recorde
 
 async def test_a_process_of_another_space_of_numbers_is_inherited_whatever_its_number_says_here(tmp_path: Path) -> None:
     with WriterProcesses(tmp_path) as first:
-        admitted = await first.admit(RANK, os.getpid())
+        admitted = await admitted_by(first, os.getpid())
     space, pid = f'"namespace":{admitted.namespace}', f'"pid":{admitted.pid}'
     rewrite(tmp_path, (space, f'"namespace":{admitted.namespace + 1}'), (pid, '"pid":4194303'))
     with WriterProcesses(tmp_path) as second:
@@ -91,7 +124,7 @@ async def test_a_process_of_another_space_of_numbers_is_inherited_whatever_its_n
 async def test_processes_that_cannot_be_seen_or_are_gone_get_no_arena(tmp_path: Path) -> None:
     with WriterProcesses(tmp_path) as processes:
         with pytest.raises(UnsupportedOperationError, match="visible"):
-            await processes.admit(RANK, 0)
+            await admitted_by(processes, 0)
         with pytest.raises(UnavailableError, match="gone"):
-            await processes.admit(RANK, 4_194_303)
+            await admitted_by(processes, 4_194_303)
         assert processes.recorded() == []
