@@ -218,11 +218,12 @@ class Place:
         return place
 
     async def mapped(self) -> None:
-        """Wait until the node can reach the memory of the engine."""
+        """Wait until the node can reach the memory of the engine, or the ranks of the engine that of the node."""
+        sign = "complete" if self.setup.executor == "engine" else "mapped"
 
         async def holds() -> bool:
             page = await self.node.get("/v1/engines")
-            return page is not None and [entry["mapped"] for entry in page["engines"]] == [True]
+            return page is not None and [entry[sign] for entry in page["engines"]] == [True]
 
         await self.until(holds, "the node has mapped the engine")
 
