@@ -346,6 +346,7 @@ class ConnectorServer:
         check_rank(
             rank.request,
             session.groups,
+            life=session.life,
             ranks=session.ranks,
             blocks=session.blocks,
             executor=session.executor,

@@ -11,6 +11,7 @@ from blockyard.core.errors import (
     IdentityMismatchError,
     LayoutMismatchError,
     RequestError,
+    UnavailableError,
     UnsupportedOperationError,
     UnsupportedVersionError,
 )
@@ -50,7 +51,7 @@ def check_hello(hello: Hello, profile: NodeProfile) -> None:
     """
     if hello.version != PROTOCOL_VERSION:
         raise UnsupportedVersionError(theirs=hello.version, ours=PROTOCOL_VERSION)
-    _check_who(hello.engine, hello.dp_rank)
+    _check_who(hello.engine, hello.dp_rank, hello.life)
     if hello.executor not in set(Executor):
         raise UnsupportedOperationError(
             "no such executor", field="executor", given=hello.executor, known=", ".join(Executor)
@@ -85,7 +86,7 @@ def check_attach(request: AttachRank) -> None:
     """
     if request.version != PROTOCOL_VERSION:
         raise UnsupportedVersionError(theirs=request.version, ours=PROTOCOL_VERSION)
-    _check_who(request.engine, request.dp_rank)
+    _check_who(request.engine, request.dp_rank, request.life)
     if not 0 <= request.rank < MAX_RANKS:
         raise RequestError("no such rank", field="rank", rank=request.rank, limit=MAX_RANKS)
     if not 0 <= request.memory_bytes <= _MAX_MEMORY_BYTES:
@@ -103,6 +104,7 @@ def check_rank(
     request: AttachRank,
     groups: Sequence[KvGroup],
     *,
+    life: str,
     ranks: int,
     blocks: int,
     executor: Executor,
@@ -112,8 +114,11 @@ def check_rank(
     """Refuse a rank whose memory does not fit its engine, or whose rows do not fit the slots of this node.
 
     Raises:
+        UnavailableError: it belongs to another start of the engine, which may come or have been.
         RequestError, LayoutMismatchError
     """
+    if request.life != life:
+        raise UnavailableError("the rank belongs to another start of the engine", rank=request.rank, life=request.life)
     if request.rank >= ranks:
         raise RequestError("the engine has no such rank", field="rank", rank=request.rank, ranks=ranks)
     if has_memory is (executor is Executor.ENGINE):
@@ -160,9 +165,11 @@ def check_alike(request: AttachRank, others: Iterable[AttachRank]) -> None:
 
 
 # --- inside -------------------------------------------------------------------------------------------------------
-def _check_who(engine: str, dp_rank: int) -> None:
+def _check_who(engine: str, dp_rank: int, life: str) -> None:
     if not engine or len(engine) > _MAX_NAME or not engine.isprintable():
         raise RequestError("an engine has a printable name", field="engine", limit=_MAX_NAME)
+    if len(life) > _MAX_NAME or not life.isprintable():
+        raise RequestError("the start of an engine has a printable name", field="life", limit=_MAX_NAME)
     if not 0 <= dp_rank <= _MAX_DP_RANK:
         raise RequestError("no such data-parallel rank", field="dp_rank", dp_rank=dp_rank, limit=_MAX_DP_RANK)
 

@@ -17,10 +17,11 @@ from typing import Final
 from blockyard.core.vocabulary import EngineId
 from blockyard.runtime.rpc.session import RpcSession
 from blockyard.wire.connector_channel import AttachRank
+from blockyard.wire.worker_channel import RegionInfo
 
 EngineKey = tuple[EngineId, int]
 """Engine and data-parallel rank."""
-MemoryId = tuple[int, int]
+MemoryId = tuple[int, int, tuple[tuple[RegionInfo, ...], ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,11 +40,11 @@ class AttachedRank:
 
     @property
     def memory(self) -> MemoryId | None:
-        """What tells its memory file from any other."""
+        """What tells its memory from any other: the file, and where the pages lie in it."""
         if self.fd is None:
             return None
         found = os.fstat(self.fd)
-        return found.st_dev, found.st_ino
+        return found.st_dev, found.st_ino, self.request.regions
 
 
 class EngineRanks:

@@ -34,6 +34,7 @@ class EngineSession:
     session: SessionId
     engine: EngineId
     dp_rank: int
+    life: str
     identity: IdentityDigest
     model: ModelIdentity
     blocks: int
@@ -113,6 +114,7 @@ class EngineSessions:
             session=SessionId(secrets.token_hex(8)),
             engine=EngineId(hello.engine),
             dp_rank=hello.dp_rank,
+            life=hello.life,
             identity=identity.digest(),
             model=identity,
             blocks=hello.blocks,

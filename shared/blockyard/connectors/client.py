@@ -331,7 +331,9 @@ class BlockyardClient(SlotCalls):
         close_descriptors(received)
         if self._memory is not None:
             engine, memory = self._description, self._memory
-            request = attach_message(engine.engine, engine.dp_rank, 0, memory.memory_bytes, memory.regions)
+            request = attach_message(
+                engine.engine, engine.dp_rank, 0, memory.memory_bytes, memory.regions, life=engine.life
+            )
             _, received = await link.introduce(request, channel.RankAttached, (self._memory.fd,))
             close_descriptors(received)
         self._loading_is(welcome.loading)

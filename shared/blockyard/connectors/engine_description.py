@@ -22,6 +22,9 @@ class EngineDescription:
     engine: EngineId
     identity: ModelIdentity
     dp_rank: int = 0
+    life: str = ""
+    """Name of this start of the engine, the same in all its processes, so that a rank of an earlier start that still
+    runs is not taken for one of this; needed where ``engine`` stays the same from start to start."""
     blocks: int
     """Engine blocks in the KV memory; all groups share their numbers."""
     groups: tuple[KvGroup, ...]
@@ -45,6 +48,7 @@ class EngineDescription:
             version=PROTOCOL_VERSION,
             engine=self.engine,
             dp_rank=self.dp_rank,
+            life=self.life,
             identity=self.identity,
             blocks=self.blocks,
             groups=tuple(

@@ -40,6 +40,7 @@ class RankLink:
         memory: RankMemory | None,
         regions: tuple[tuple[Region, ...], ...],
         *,
+        life: str = "",
         on_state: Callable[[bool], None] = lambda attached: None,
         on_arena: Callable[[Arena | None], None] = lambda arena: None,
         drained: Callable[[], Awaitable[None]] = _nothing_under_way,
@@ -53,13 +54,14 @@ class RankLink:
             rank: which rank this is, from 0.
             memory: KV memory to hand over; None with executor ``engine``.
             regions: where the pages of each group lie, also where the memory is not handed over.
+            life: name of this start of the engine, as in its description.
             on_state: told True after each attach and False after each loss of the connection.
             on_arena: told which arena the rank may copy to and from; None before it is unmapped.
             drained: awaited before each attach, which tells the node that the rank is done with every slot it was told
                 of before; returns once no copy of these is under way or will follow.
         """
         memory_bytes = 0 if memory is None else memory.memory_bytes
-        self._request = attach_message(engine, dp_rank, rank, memory_bytes, regions)
+        self._request = attach_message(engine, dp_rank, rank, memory_bytes, regions, life=life)
         self._fds = () if memory is None else (memory.fd,)
         self._on_arena = on_arena
         self._drained = drained

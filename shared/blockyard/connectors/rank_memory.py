@@ -27,13 +27,20 @@ class RankMemory:
 
 
 def attach_message(
-    engine: EngineId, dp_rank: int, rank: int, memory_bytes: int, regions: Sequence[Sequence[Region]]
+    engine: EngineId,
+    dp_rank: int,
+    rank: int,
+    memory_bytes: int,
+    regions: Sequence[Sequence[Region]],
+    *,
+    life: str = "",
 ) -> channel.AttachRank:
     """What a rank says to attach; its descriptor travels along, if it hands its memory over."""
     return channel.AttachRank(
         version=PROTOCOL_VERSION,
         engine=engine,
         dp_rank=dp_rank,
+        life=life,
         rank=rank,
         memory_bytes=memory_bytes,
         regions=tuple(tuple(_wire_region(region) for region in group) for group in regions),

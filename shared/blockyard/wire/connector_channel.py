@@ -64,6 +64,9 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     version: int
     engine: str
     dp_rank: int = 0
+    life: str = ""
+    """Names this start of the engine, in all its processes alike: a process of an earlier start that still runs is no
+    rank of this one, and its memory holds other bytes. Without a name of its own, starts are not told apart."""
     identity: ModelIdentity
     blocks: int
     """Engine blocks in the engine's KV memory (G1); all groups share their numbers."""
@@ -81,6 +84,8 @@ class AttachRank(msgspec.Struct, frozen=True, kw_only=True, tag="attach_rank"):
     version: int
     engine: str
     dp_rank: int = 0
+    life: str = ""
+    """That of ``Hello``."""
     rank: int = 0
     memory_bytes: int
     regions: tuple[tuple[RegionInfo, ...], ...]

@@ -26,7 +26,13 @@ from tests.unit.block_manager.connector_kit import (
 )
 from tests.unit.block_manager.world import BLOCK_BYTES, OW
 
-from blockyard.core.errors import LayoutMismatchError, PeerClosedError, RequestError, UnknownSessionError
+from blockyard.core.errors import (
+    LayoutMismatchError,
+    PeerClosedError,
+    RequestError,
+    UnavailableError,
+    UnknownSessionError,
+)
 from blockyard.core.vocabulary import ItemStatus, Tier
 from blockyard.runtime.node_folder import replace_file
 from blockyard.wire import connector_channel as channel
@@ -164,6 +170,34 @@ async def test_a_rank_that_comes_back_with_other_memory_brings_none_of_the_old_b
     world.tick()
     world.settle()
     assert world.held(Tier.G2) == set()
+
+
+async def test_the_same_memory_with_its_pages_elsewhere_brings_none_of_the_old_blocks(setting: Setting) -> None:
+    engine, first, world = await setting.peer(), await setting.peer(), setting.world
+    await engine.hello()
+    shared = memory()
+    await first.attach(fd=os.dup(shared), regions=((HALF,),))
+    await engine.ask(fill(setting, RUN))
+    first.rpc.close()
+    await asyncio.wait_for(setting.mapper.unmapped.get(), WAIT_SECONDS)
+    moved = msgspec.structs.replace(HALF, offset_bytes=BLOCK_BYTES // 2)
+    await (await setting.peer()).attach(fd=shared, regions=((moved,),))
+    assert world.announced(Tier.G1) == set()
+
+
+async def test_a_rank_of_an_earlier_start_is_no_rank_of_this_one(setting: Setting) -> None:
+    lingering, own, engine = await setting.peer(), await setting.peer(), await setting.peer()
+    await lingering.attach(life="first")
+    await engine.hello(life="second")
+    assert setting.mapper.asked == [], "its memory holds what an earlier start wrote"
+    with pytest.raises((PeerClosedError, UnavailableError)):
+        await lingering.ask(channel.Reset())
+    await own.attach(life="second")
+    before = session_of(setting).mapping
+    assert before is not None
+    with pytest.raises(UnavailableError, match="another start"):
+        await (await setting.peer()).attach(life="first")
+    assert session_of(setting).mapping == before
 
 
 async def test_a_newer_connection_of_a_rank_replaces_the_earlier_one(setting: Setting) -> None:

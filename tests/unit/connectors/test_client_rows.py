@@ -4,13 +4,14 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from blockyard.connectors.client import BlockyardClient, EngineDescription
 from blockyard.connectors.engine_guards import EngineGuards
+from blockyard.connectors.engine_memory import EngineMemory
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import BlockyardError, LayoutMismatchError, RequestError, UnavailableError
 from blockyard.core.identity import ModelIdentity
@@ -30,6 +31,7 @@ DESCRIPTION = EngineDescription(
     engine=EngineId("e"),
     identity=ModelIdentity(model="m", block_tokens=64),
     dp_rank=3,
+    life="second",
     blocks=32,
     groups=GROUPS,
     ranks=2,
@@ -103,7 +105,20 @@ async def test_hello_tells_groups_ranks_and_executor_and_ranks_come_by_themselve
         channel.Group(group=0, kind="full", engine_block_tokens=16),
         channel.Group(group=1, kind="sliding_window", engine_block_tokens=32, window_tokens=100, replicated=True),
     )
+    assert hello.life == "second"
     assert script.of(channel.AttachRank) == []
+
+
+async def test_the_rank_of_an_engine_in_one_process_belongs_to_its_start(path: Path, script: ScriptedManager) -> None:
+    with EngineMemory(4, 4_096) as memory:
+        description = replace(memory.description(EngineId("e"), ModelIdentity(model="m")), life="second")
+        async with (
+            served(path, script),
+            BlockyardClient(path, description, memory.guards, memory=memory.rank) as client,
+        ):
+            await client.wait_connected(WAIT_SECONDS)
+            said = [*script.of(channel.Hello), *script.of(channel.AttachRank)]
+    assert [getattr(message, "life", None) for message in said] == ["second", "second"]
 
 
 async def test_a_lookup_of_several_groups_answers_group_by_group(path: Path, script: ScriptedManager) -> None:

@@ -68,7 +68,7 @@ def open_descriptors() -> int:
 
 async def test_a_rank_hands_over_its_memory_and_does_so_again_after_each_loss(path: Path, memory: RankMemory) -> None:
     states: list[bool] = []
-    async with RankLink(path, ENGINE, 1, 3, memory, REGIONS, on_state=states.append) as link:
+    async with RankLink(path, ENGINE, 1, 3, memory, REGIONS, life="x", on_state=states.append) as link:
         for _ in range(2):
             node = Node(path)
             async with node.server:
@@ -76,6 +76,7 @@ async def test_a_rank_hands_over_its_memory_and_does_so_again_after_each_loss(pa
                 await until(lambda: link.attached)
             (attached,) = node.seen
             assert (attached.engine, attached.dp_rank, attached.rank, attached.memory_bytes) == ("e", 1, 3, 8_000)
+            assert attached.life == "x"
             assert attached.regions[1] == (RegionInfo(offset_bytes=0, stride_bytes=128, page_bytes=100),)
             assert len(attached.regions[0]) == 2
             assert node.inodes == [[os.fstat(memory.fd).st_ino]]
