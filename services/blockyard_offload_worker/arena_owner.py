@@ -8,6 +8,7 @@ Invariants: one arena at a time; an attach changes it only where it asks to give
 writer that stands still (``replace``). Threading: event loop only.
 """
 
+import asyncio
 import os
 from dataclasses import dataclass
 from enum import Enum, unique
@@ -153,14 +154,22 @@ class ArenaOwner:
         _log.info("arena ready", origin=self._origin.value, slots=self._arena.slots, arena=self._arena.arena_id.hex())
         return self._arena
 
-    def replace(self) -> Arena:
-        """Own a new, empty arena instead; the old one lives on only in processes that map it. Nothing uses it here.
+    async def replace(self) -> Arena:
+        """Own a new, empty arena instead; the old one lives on in processes that map it, without its memory.
+
+        A writer that stands still would otherwise hold as much memory as the new arena takes. The caller sees to it
+        that nothing here uses the old one.
 
         Raises:
+            NotReadyError: there is none.
             ConfigurationError: the system refuses a new arena; the old one stays.
         """
+        old = self.arena
         arena = Arena.create(self._plan.slots, self._plan.payload_bytes, creator_epoch=self._worker_epoch)
-        self.close()
+        if self._reservation is not None:
+            self._reservation.close()
+        await asyncio.to_thread(old.discard)
+        old.close()
         self._arena, self._origin, self._reservation = arena, ArenaOrigin.CREATED, None
         if self._reserve:
             self._reservation = ArenaReservation(arena)

@@ -82,6 +82,7 @@ class OffloadExecutor:
         self._observer = observer
         self._running = 0
         self._stopping = False
+        self._replacing = False
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -108,21 +109,31 @@ class OffloadExecutor:
         await self._idle.wait()
 
     async def _replace_arena(self) -> Arena:
-        """Another arena, once nothing moves in the old one; jobs that come meanwhile are not carried out."""
-        stopping, self._stopping = self._stopping, True
+        """Another arena, once nothing moves in the old one; jobs that come meanwhile are not carried out.
+
+        Everything that holds addresses of the old one goes before its memory does: the mover, and the copiers of
+        engines. Engines are mapped again, on the new one, under new numbers.
+        """
+        self._replacing = True
         try:
             await self._idle.wait()
+            self._mappings.close()
             if isinstance(self._disk, DiskTier):
                 await self._disk.unbind()
-            return self._owner.replace()
+            return await self._owner.replace()
         finally:
-            self._stopping = stopping
+            self._replacing = False
 
     # --- engines --------------------------------------------------------------------------------------------------
     async def map_engine(self, request: MapEngine, fds: Sequence[int]) -> None:
-        """Map an engine's memory; the descriptors are closed here, the mapping keeps the memory."""
+        """Map an engine's memory; the descriptors are closed here, the mapping keeps the memory.
+
+        Raises:
+            UnavailableError: there is no arena, it is being replaced, or the worker is stopping.
+        """
         try:
-            await self._mappings.add(request, fds, self._owner.arena)
+            with self._using_tiers():
+                await self._mappings.add(request, fds, self._owner.arena)
         finally:
             close_descriptors(fds)
 
@@ -144,7 +155,7 @@ class OffloadExecutor:
 
     @contextmanager
     def _using_tiers(self) -> Iterator[None]:
-        if self._stopping:
+        if self._stopping or self._replacing:
             raise UnavailableError("the offload-worker is stopping, or its arena is being replaced")
         self._running += 1
         self._idle.clear()

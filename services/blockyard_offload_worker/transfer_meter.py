@@ -1,6 +1,7 @@
 """Counts what the jobs of this worker moved, how long it took, and which bytes were damaged.
 
-Every failure comes with its denominator: damaged blocks with all blocks whose bytes were compared.
+Every failure comes with its denominator: damaged blocks with all blocks whose bytes were compared. Rows that ranks of
+engines store themselves count when they are sealed; what the copies of ranks take is theirs to count.
 Threading: event loop only.
 """
 
@@ -13,19 +14,28 @@ from blockyard.runtime.telemetry import Edge, Metrics
 from blockyard.wire.worker_channel import Job
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Path:
-    """Label of a kind of job, and the tier whose stored bytes it compares with their header."""
+    """What a kind of job means.
 
-    edge: Edge
-    verified: Tier | None
+    Attributes:
+        edge: from which tier to which its blocks went; None where none did.
+        copied_here: whether the copy is a part of the job.
+        verified: the tier whose stored bytes it compares with their header.
+    """
+
+    edge: Edge | None = None
+    copied_here: bool = True
+    verified: Tier | None = None
 
 
 _PATHS: Final = {
-    JobKind.G1_G2: _Path(Edge.G1_G2, None),
-    JobKind.G2_G1: _Path(Edge.G2_G1, Tier.G2),
-    JobKind.G2_G3: _Path(Edge.G2_G3, Tier.G2),
-    JobKind.G3_G2: _Path(Edge.G3_G2, Tier.G3),
+    JobKind.G1_G2: _Path(edge=Edge.G1_G2),
+    JobKind.G2_G1: _Path(edge=Edge.G2_G1, verified=Tier.G2),
+    JobKind.G2_G3: _Path(edge=Edge.G2_G3, verified=Tier.G2),
+    JobKind.G3_G2: _Path(edge=Edge.G3_G2, verified=Tier.G3),
+    JobKind.SEAL: _Path(edge=Edge.G1_G2, copied_here=False),
+    JobKind.CHECK: _Path(verified=Tier.G2),
 }
 
 
@@ -36,8 +46,9 @@ class TransferMeter:
         """Count in ``metrics``."""
         self._metrics = metrics
         for path in _PATHS.values():
-            metrics.moved_blocks.labels(path.edge)
-            metrics.moved_bytes.labels(path.edge)
+            if path.edge is not None:
+                metrics.moved_blocks.labels(path.edge)
+                metrics.moved_bytes.labels(path.edge)
             if path.verified is not None:
                 metrics.checksum_checks.labels(path.verified.label)
                 metrics.checksum_failures.labels(path.verified.label)
@@ -47,10 +58,12 @@ class TransferMeter:
         path = _PATHS.get(job.kind)
         if path is None:
             return
-        moved, damaged = status.count(ItemStatus.OK), status.count(ItemStatus.CORRUPT)
-        self._metrics.moved_blocks.labels(path.edge).inc(moved)
-        self._metrics.moved_bytes.labels(path.edge).inc(moved * job.payload_bytes)
-        self._metrics.transfer_seconds.labels(path.edge).observe(seconds)
+        good, damaged = status.count(ItemStatus.OK), status.count(ItemStatus.CORRUPT)
+        if path.edge is not None:
+            self._metrics.moved_blocks.labels(path.edge).inc(good)
+            self._metrics.moved_bytes.labels(path.edge).inc(good * job.payload_bytes)
+            if path.copied_here:
+                self._metrics.transfer_seconds.labels(path.edge).observe(seconds)
         if path.verified is not None:
-            self._metrics.checksum_checks.labels(path.verified.label).inc(moved + damaged)
+            self._metrics.checksum_checks.labels(path.verified.label).inc(good + damaged)
             self._metrics.checksum_failures.labels(path.verified.label).inc(damaged)

@@ -115,13 +115,15 @@ class Arena:
         self.arena_id: Final = arena_id
         self.creator_epoch: Final = creator_epoch
         self.geometry: Final = geometry
-        memory = np.frombuffer(mmap.mmap(fd, geometry.total_bytes), np.uint8)
+        mapped = mmap.mmap(fd, geometry.total_bytes)
+        memory = np.frombuffer(mapped, np.uint8)
         start = geometry.payload_offset
         self._headers: ByteArray = memory[PAGE_BYTES : PAGE_BYTES + geometry.slots * HEADER_BYTES].reshape(
             -1, HEADER_BYTES
         )
         self._words = self._headers.reshape(-1).data.cast("Q")
         self._payloads: ByteArray = memory[start:].reshape(geometry.slots, geometry.stride_bytes)
+        self._mapped: mmap.mmap | None = mapped
         # Last: an arena whose mapping failed does not own the descriptor.
         self._fd = fd
 
@@ -285,12 +287,24 @@ class Arena:
         self._words[base + _SECOND_CONTROL] = word
 
     # --- end ------------------------------------------------------------------------------------------------------
+    def discard(self) -> None:
+        """Give the memory of all slots back to the system, though others map it still: every slot was never granted.
+
+        Headers go first, so that a reader who compares them after its copy cannot take zeros for a block. May take
+        seconds where the arena is large; any thread.
+        """
+        if self._mapped is not None:
+            start = self.geometry.payload_offset
+            self._mapped.madvise(mmap.MADV_REMOVE, PAGE_BYTES, start - PAGE_BYTES)
+            self._mapped.madvise(mmap.MADV_REMOVE, start, self.geometry.total_bytes - start)
+
     def close(self) -> None:
         """Give up the descriptor and this object's views; harmless when repeated."""
         if self._fd < 0:
             return
         os.close(self._fd)
         self._fd = -1
+        self._mapped = None
         self._words = memoryview(b"").cast("Q")
         self._headers = self._payloads = np.empty((0, 0), np.uint8)
 

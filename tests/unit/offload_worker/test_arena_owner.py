@@ -8,7 +8,7 @@ import pytest
 from pydantic import ByteSize
 
 from blockyard.core.errors import ConfigurationError, NotReadyError
-from blockyard.core.vocabulary import Epoch
+from blockyard.core.vocabulary import BlockId, Epoch, Generation
 from blockyard.runtime.memory_limit import MemoryLimit
 from blockyard.runtime.settings import G2Section, NodeSection, NodeSettings, UnsafeSection
 from blockyard.tiers.arena import Arena, ArenaGeometry
@@ -66,6 +66,40 @@ def test_a_descriptor_that_is_no_arena_is_replaced_and_closed(owner: ArenaOwner)
     inode = os.fstat(fd).st_ino
     assert owner.attach(info, fd).slots == 4
     assert inode not in {path.stat().st_ino for path in Path("/proc/self/fd").iterdir() if path.exists()}
+
+
+async def test_a_replaced_arena_is_another_empty_one_and_late_writes_land_in_the_old_one(owner: ArenaOwner) -> None:
+    made = owner.attach(None, None)
+    before = made.arena_id
+    with Arena.adopt(os.dup(made.fd), made.info()) as writer:
+        made.begin_write(BlockId(1), Generation(7)).fill(1)
+        held = os.fstat(writer.fd).st_blocks
+        fresh = await owner.replace()
+        assert owner.arena is fresh
+        assert fresh.arena_id != before
+        assert (fresh.slots, fresh.payload_bytes, owner.origin) == (4, SIZE, ArenaOrigin.CREATED)
+        assert os.fstat(writer.fd).st_blocks < held, "who maps the old one does not hold its memory"
+        assert not writer.generation(1)
+        assert not writer.payload(BlockId(1)).any()
+        writer.begin_write(BlockId(2), Generation(9)).fill(1)
+        assert [fresh.generation(slot) for slot in range(4)] == [0, 0, 0, 0]
+        assert not fresh.payload(BlockId(2)).any()
+    assert owner.attach(None, None) is fresh
+
+
+async def test_an_arena_stays_where_the_system_refuses_another_one(
+    owner: ArenaOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = owner.attach(None, None)
+
+    def refuse(*_: object, **__: object) -> Arena:
+        raise ConfigurationError("no memory")
+
+    monkeypatch.setattr(Arena, "create", refuse)
+    with pytest.raises(ConfigurationError):
+        await owner.replace()
+    assert owner.arena is made
+    assert made.generation(0) == 0
 
 
 def test_the_plan_fills_the_capacity_with_whole_blocks() -> None:

@@ -69,6 +69,18 @@ async def test_the_mover_is_opened_once(tmp_path: Path) -> None:
         await disk.close()
 
 
+async def test_a_mover_ends_with_its_arena_and_the_next_one_is_opened_on_another(tmp_path: Path) -> None:
+    disk = await opened(tmp_path)
+    with Arena.create(2, SIZE) as first, Arena.create(2, SIZE) as second:
+        before = (await disk.bind(first)).mover
+        await disk.unbind()
+        await disk.unbind()
+        with pytest.raises(NotReadyError):
+            _ = disk.mover
+        assert (await disk.bind(second)).mover is not before
+        await disk.close()
+
+
 async def test_a_disk_without_room_for_a_trial_gets_the_plain_mover(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from blockyard.core.errors import (
     UnknownMappingError,
     UnsupportedOperationError,
 )
-from blockyard.core.vocabulary import EngineBlockId, Epoch, ItemStatus, JobKind, Tier
+from blockyard.core.vocabulary import EngineBlockId, Epoch, ItemStatus, JobKind, Lane, Tier
 from blockyard.testing.rank_engine import map_fds, map_request
 from blockyard.testing.worker_jobs import Move, ScriptedControl, job_payload, named_digest, transfer_job
 from blockyard.tiers.base import MoverPreference
@@ -26,7 +26,7 @@ from blockyard.tiers.header import parse_inventory
 from blockyard.tiers.open_mover import ChosenMover
 from blockyard.wire.worker_channel import Attach, Find, UnmapEngine
 from blockyard_offload_worker.arena_owner import ArenaOwner, ArenaPlan
-from blockyard_offload_worker.copy_thread import CopyThread
+from blockyard_offload_worker.copy_thread import CopyThread, Work
 from blockyard_offload_worker.disk_tier import DiskOutage, DiskPlan, DiskTier
 from blockyard_offload_worker.engine_mappings import EngineMappings
 from blockyard_offload_worker.executor import NO_MOVER, OffloadExecutor
@@ -128,6 +128,57 @@ async def test_the_answer_to_attach_names_arena_slab_and_mover(executor: Offload
 async def test_nothing_is_moved_before_the_first_attach(executor: OffloadExecutor) -> None:
     with pytest.raises(NotReadyError):
         await run(executor, JobKind.G2_G3, Move(A))
+
+
+async def test_an_arena_is_given_up_with_all_that_holds_its_addresses_and_the_next_attach_keeps_the_new_one(
+    executor: OffloadExecutor, owner: ArenaOwner, mappings: EngineMappings, disk: DiskTier, memory: EngineMemory
+) -> None:
+    await mapped(executor, memory)
+    assert await run(executor, JobKind.G1_G2, Move(A, 0, 0, 1, 1)) == [ItemStatus.OK]
+    old, mover = owner.arena.arena_id, disk.mover
+    give_up = msgspec.structs.replace(ATTACH, give_up=old)
+    answer = await executor.attach(give_up, None)
+    assert answer.arena is not None
+    assert answer.arena.arena == owner.arena.arena_id != old
+    assert disk.mover is not mover, "the mover knew the memory of the old arena"
+    assert len(mappings) == 0, "and so did the copiers of engines"
+    with pytest.raises(UnknownMappingError):
+        await run(executor, JobKind.G1_G2, Move(A, 0, 0, 1, 2))
+    assert await run(executor, JobKind.G2_G3, Move(A, 1, 1, 2, 1)) == [ItemStatus.STALE], "it starts empty"
+    assert await executor.attach(give_up, None) == answer, "it is given up once"
+
+
+async def test_an_arena_is_not_replaced_under_a_job_and_no_engine_is_mapped_on_one_that_goes(
+    executor: OffloadExecutor, owner: ArenaOwner, memory: EngineMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await mapped(executor, memory)
+    old, gate, inside = owner.arena.arena_id, asyncio.Event(), asyncio.Event()
+
+    async def slow(self: CopyThread, lane: Lane, work: Work[list[ItemStatus]]) -> list[ItemStatus]:
+        inside.set()
+        await gate.wait()
+        return await plain(self, lane, work)
+
+    plain = CopyThread.run
+    monkeypatch.setattr(CopyThread, "run", slow)
+    async with asyncio.TaskGroup() as group:
+        job = group.create_task(run(executor, JobKind.G1_G2, Move(A, 0, 0, 1, 1)))
+        await inside.wait()
+        attach = group.create_task(executor.attach(msgspec.structs.replace(ATTACH, give_up=old), None))
+        await asyncio.sleep(0)
+        with pytest.raises(UnavailableError, match="being replaced"):
+            await executor.map_engine(map_request(memory), [os.dup(fd) for fd in map_fds(memory)])
+        draining = group.create_task(executor.drain())
+        await asyncio.sleep(0)
+        assert owner.arena.arena_id == old
+        gate.set()
+    assert job.result() == [ItemStatus.OK]
+    replaced = attach.result().arena
+    assert replaced is not None
+    assert replaced.arena != old
+    assert draining.done()
+    with pytest.raises(UnavailableError, match="stopping"):
+        await run(executor, JobKind.G1_G2, Move(A, 0, 0, 1, 2))
 
 
 async def test_a_payload_longer_than_a_slot_is_refused(executor: OffloadExecutor, memory: EngineMemory) -> None:

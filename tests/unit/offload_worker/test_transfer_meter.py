@@ -29,6 +29,20 @@ def test_stores_from_an_engine_compare_nothing() -> None:
     assert {line.split()[-1] for line in lines if line.startswith("blockyard_checksum_checks_total")} == {"0.0"}
 
 
+def test_rows_that_ranks_store_count_when_they_are_sealed_and_their_copies_take_no_time_here() -> None:
+    lines = exposed(JobKind.SEAL, ItemStatus.OK, ItemStatus.STALE)
+    assert 'blockyard_moved_blocks_total{edge="g1_g2"} 1.0' in lines
+    assert f'blockyard_moved_bytes_total{{edge="g1_g2"}} {1.0 * SIZE}' in lines
+    assert not [line for line in lines if line.startswith("blockyard_transfer_seconds_count")]
+
+
+def test_rows_that_are_checked_for_ranks_are_compared_and_not_moved() -> None:
+    lines = exposed(JobKind.CHECK, ItemStatus.OK, ItemStatus.CORRUPT, ItemStatus.STALE)
+    assert 'blockyard_checksum_failures_total{tier="g2"} 1.0' in lines
+    assert 'blockyard_checksum_checks_total{tier="g2"} 2.0' in lines
+    assert {line.split()[-1] for line in lines if line.startswith("blockyard_moved_bytes_total")} == {"0.0"}
+
+
 def test_freeing_moves_nothing() -> None:
     lines = exposed(JobKind.FREE, ItemStatus.OK)
     assert {line.split()[-1] for line in lines if line.startswith("blockyard_moved_bytes_total")} == {"0.0"}
