@@ -74,7 +74,12 @@ class SlotCalls:
 
     async def reserve_store(self, count: int) -> StoreGrant:
         """Ask for up to ``count`` slots; raises as the calls of the client."""
-        granted = await self._slot_link().call(channel.ReserveStore(count=count), channel.StoreGranted)
+        link = self._slot_link()
+        try:
+            granted = await link.call(channel.ReserveStore(count=count), channel.StoreGranted)
+        except DeadlineExceededError:
+            link.give_up()  # what was granted nobody knows: it comes back with the end of the session
+            raise
         slots, generations = _integers("I", granted.slots), _integers("Q", granted.generations)
         if len(slots) != len(generations):
             raise UnavailableError("a grant names other slots than generations", slots=len(slots))
@@ -126,12 +131,13 @@ class SlotCalls:
         message = channel.OpenLoad(
             request=request, run=wire_run(run), group=group, tenant=tenant, ttl_ms=int(ttl_seconds * 1_000)
         )
-        opened = await link.call(message, channel.LoadOpened, trace=parse_trace_parent(trace))
-        load = LoadId(opened.load)
+        opening = asyncio.create_task(link.call(message, channel.LoadOpened, trace=parse_trace_parent(trace)))
         try:
+            # Shielded: a caller that goes away must not take with it the number by which the load can be closed.
+            load = LoadId((await asyncio.shield(opening)).load)
             staged = await link.staged(load, ttl_seconds + _OVERDUE_SECONDS)
         except (asyncio.CancelledError, DeadlineExceededError):
-            self._close_later(self._close_staged(link, load))
+            self._close_later(self._close_staged(link, opening))
             raise
         return _staged(load, staged, len(run))
 
@@ -153,7 +159,14 @@ class SlotCalls:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _close_staged(self, link: ManagerLink, load: LoadId) -> None:
+    async def _close_staged(self, link: ManagerLink, opening: asyncio.Task[channel.LoadOpened]) -> None:
+        try:
+            load = LoadId((await opening).load)
+        except DeadlineExceededError:
+            link.give_up()  # it may be open under a number that nobody knows: its pins end with the session
+            return
+        except BlockyardError:
+            return  # refused, or over with the session
         try:
             await link.call(channel.CloseLoad(load=load), channel.Done)
         except BlockyardError as error:
