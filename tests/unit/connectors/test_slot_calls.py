@@ -63,11 +63,10 @@ async def test_what_may_be_held_under_an_unknown_number_ends_with_its_session(
     async with connected(tmp_path / "s", script) as client:
         defaults = dict(ManagerLink.call.__kwdefaults__ or {})
         monkeypatch.setattr(ManagerLink.call, "__kwdefaults__", defaults | {"timeout_seconds": 0.02})
+        stage = kind is channel.OpenLoad
+        call = client.stage_load(RequestId("r"), RUN, ttl_seconds=5.0) if stage else client.reserve_store(1)
         with pytest.raises(DeadlineExceededError):
-            if kind is channel.OpenLoad:
-                await client.stage_load(RequestId("r"), RUN, ttl_seconds=5.0)
-            else:
-                await client.reserve_store(1)
+            await call
         opened.set()
         first = script.sessions[0]
         await asyncio.wait_for(first.closed.wait(), WAIT_SECONDS)
