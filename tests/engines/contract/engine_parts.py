@@ -35,10 +35,13 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from blockyard.connectors.load_result import LoadResult
+from blockyard.connectors.slot_calls import StoreGrant
 from blockyard.connectors.vllm.connector import BlockyardConnector
 from blockyard.connectors.vllm.metadata import BlockyardMetadata
-from blockyard.connectors.vllm.node_calls import LoadEnded, LookupAnswered, News, NodeState, Rows, StoresSettled
-from blockyard.core.vocabulary import Availability, EngineBlockId, ItemStatus, Tier
+from blockyard.connectors.vllm.node_calls import LoadEnded, LookupAnswered, News, NodeState, StoresSettled
+from blockyard.connectors.vllm.rows import Rows
+from blockyard.connectors.vllm.slot_orders import SlotsGranted
+from blockyard.core.vocabulary import Availability, BlockId, EngineBlockId, Generation, ItemStatus, LoadId, Tier
 from blockyard.wire.connector_channel import RequestDecision
 
 BLOCK = 16
@@ -48,6 +51,40 @@ ROW = 64
 BLOCKS = 96
 HASH = get_hash_fn_by_name("sha256_cbor")
 init_none_hash(HASH)
+
+
+@dataclass
+class ScriptedSlots:
+    """Grants what it has, remembers the rest; the test says when loads are staged."""
+
+    news: deque[News]
+    free: list[int] = field(default_factory=list)
+    generation: int = 0
+    grants: int = 0
+    committed: list[tuple[list[BlockId], Rows, int]] = field(default_factory=list)
+    """Slots, rows and shards."""
+    aborted: list[BlockId] = field(default_factory=list)
+    staging: dict[int, tuple[Rows, ...]] = field(default_factory=dict)
+    closed: list[LoadId] = field(default_factory=list)
+
+    def reserve(self, count: int) -> None:
+        taken, self.free = self.free[:count], self.free[count:]
+        self.generation += 1
+        self.grants += 1
+        generations = (Generation(self.generation),) * len(taken)
+        self.news.append(SlotsGranted(1, StoreGrant(self.grants, tuple(map(BlockId, taken)), generations)))
+
+    def commit(self, life: int, grant: int, slots: Sequence[BlockId], rows: Rows, shards: int) -> None:
+        self.committed.append((list(slots), rows, shards))
+
+    def abort(self, life: int, grant: int, slots: Sequence[BlockId]) -> None:
+        self.aborted += slots
+
+    def stage(self, load: int, request: str, rows: Sequence[Rows], ttl_seconds: float) -> None:
+        self.staging[load] = tuple(rows)
+
+    def close_loads(self, life: int, loads: Sequence[LoadId]) -> None:
+        self.closed += loads
 
 
 @dataclass
@@ -72,6 +109,10 @@ class ScriptedNode:
     """Per group, the number of rows that it holds from the start: lookups are answered at once. None: by hand."""
     settles: bool = True
     """No store of what is registered is wanted."""
+    slots: ScriptedSlots = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.slots = ScriptedSlots(self.news)
 
     def lookup(self, request: str, attempt: int, hashes: list[bytes], wait_seconds: float) -> None:
         self.lookups.append((request, attempt, len(hashes)))
@@ -90,6 +131,9 @@ class ScriptedNode:
     def load(self, load: int, request: str, rows: Sequence[Rows], ttl_seconds: float) -> None:
         self.orders.append("load")
         self.loads[load] = (request, tuple(rows))
+
+    def drop_load(self, load: int) -> bool:
+        return not self.alive
 
     def end_load(self, load: int, bad_row: int | None = None) -> None:
         """End a load: all rows there, or those from ``bad_row`` of each part on damaged."""

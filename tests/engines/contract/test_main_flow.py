@@ -6,7 +6,7 @@ import numpy as np
 from tests.engines.contract.engine_parts import BLOCK, ROW, Engine, table
 from vllm.v1.request import RequestStatus
 
-from blockyard.connectors.vllm.node_calls import Rows
+from blockyard.connectors.vllm.rows import Rows
 from blockyard.core.kv_groups import NO_PAGE
 from blockyard.core.vocabulary import Availability
 
