@@ -68,6 +68,8 @@ class PackWriter:
 
     def left(self, blocks: Iterable[tuple[ContentKey, GroupId]]) -> None:
         """Blocks left G2."""
+        if not self._profile.g4_enabled:
+            return
         keys = [stored_key(key, group) for key, group in blocks]
         self._forget(keys)
         self._planner.evicted(keys, self._clock.monotonic())
