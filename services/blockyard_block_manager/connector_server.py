@@ -187,7 +187,7 @@ class ConnectorServer:
         scope = requests.scope_of(session, request.tenant, self._core.profile.block_tokens, request.group)
         gaps = session.executor is not Executor.ENGINE
         if not gaps:
-            self._slots.check_stage(session, request)
+            self._slots.check_stage(session, request, len(names))
         count = len(names) if gaps else 0  # ranks that copy know their pages themselves
         pages, guards = requests.pages_of(session, scope.group, count, request.pages, request.guards, gaps=gaps)
         load = self._core.open_load(

@@ -48,7 +48,7 @@ from blockyard_block_manager.manager_spans import ManagerSpans
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.node_tables import NodeTables
 from blockyard_block_manager.slot_freer import NOT_AS_NAMED, SlotFreer
-from blockyard_block_manager.staged_loads import StagedLoads, unpin
+from blockyard_block_manager.staged_loads import StagedLoads, unpin, unstaged
 from blockyard_block_manager.stager import Stager
 
 _LAST_HOP_SHARE: Final = 0.2
@@ -167,6 +167,11 @@ class Onboarder:
         for load in list(self._loads.values()):
             if load.session is session:
                 self.abandon(session, load.load)
+
+    @property
+    def staging_rows(self) -> int:
+        """Rows of loads that are being staged."""
+        return sum(len(load.names) for load in self._loads.values() if load.staged)
 
     def is_open(self, session: EngineSession, load_id: LoadId) -> bool:
         """Whether a load of this session has not ended."""
@@ -377,10 +382,12 @@ class Onboarder:
             del self._per_session[load.session]
         self._dirty.discard(load)
         outcome = load.plan.outcome()
-        if load.staged and not load.abandoned:
+        if load.staged and not load.abandoned and load.session.reachable:
             self.staged.keep(load)
         else:
             unpin(self._tables, load)
+            # A rank that is away is no writer that anything waits for: it must not hear of slots that are not pinned.
+            outcome = unstaged(outcome) if load.staged else outcome
         self._metrics.load_ended(outcome, self._clock.monotonic() - load.opened_at)
         self._spans.load_ended(load.span, outcome)
         load.on_finished(load.load, outcome)

@@ -157,8 +157,8 @@ class RankRequests:
         self._core.decide(lambda ranks: ranks.grants.abort(session, GrantId(request.grant), slots))
 
     # --- staged loads -------------------------------------------------------------------------------------------------
-    def check_stage(self, session: EngineSession, request: channel.OpenLoad) -> None:
-        """Refuse a load that cannot be staged now.
+    def check_stage(self, session: EngineSession, request: channel.OpenLoad, count: int) -> None:
+        """Refuse a load of ``count`` rows that cannot be staged now; a long one may be the only one.
 
         Raises:
             RequestError: it names pages, which nobody but the ranks could write.
@@ -169,7 +169,8 @@ class RankRequests:
         if not self._core.ranks.grants.usable(session):
             raise UnavailableError("not every rank of the engine has the arena")
         limit = int(self._core.tables.pool(Tier.G2).capacity * self._core.profile.staged_share)
-        if self._core.ranks.staged.rows >= max(1, limit):
+        others = self._core.ranks.staged.rows + self._core.loads.staging_rows
+        if others and others + count > limit:
             raise UnavailableError("staged loads pin too much of G2: close those that are read", limit=limit)
 
     def staged_push(self, load: LoadId, outcome: LoadOutcome) -> channel.LoadStaged:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final, final
 
 from blockyard.core.arena_writers import AttachmentId, Quarantine
-from blockyard.core.vocabulary import BlockId, Generation, LoadId, Tier
+from blockyard.core.onboard_plan import LoadOutcome
+from blockyard.core.vocabulary import BlockId, Generation, ItemStatus, LoadId, Tier
 from blockyard_block_manager.engine_sessions import EngineSession
 from blockyard_block_manager.load import Load
 from blockyard_block_manager.node_tables import NodeTables
@@ -74,6 +75,15 @@ class StagedLoads:
         for load in (*self._open.values(), *self._quarantine.take_all()):
             unpin(self._tables, load)
         self._open.clear()
+
+
+def unstaged(outcome: LoadOutcome) -> LoadOutcome:
+    """The answer to a load whose rows are not pinned, after all: what was found is not known to stay."""
+    kept = [status is not ItemStatus.OK for status in outcome.status]
+    return LoadOutcome(
+        tuple(status if keep else ItemStatus.UNKNOWN for status, keep in zip(outcome.status, kept, strict=True)),
+        tuple(source if keep else None for source, keep in zip(outcome.sources, kept, strict=True)),
+    )
 
 
 def unpin(tables: NodeTables, load: Load) -> None:

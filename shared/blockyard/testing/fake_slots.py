@@ -73,6 +73,10 @@ class FakeSlot:
             group=GroupId(self.group),
         )
 
+    def rank_writes(self, generation: int, payload: bytes) -> None:
+        """A rank of an engine writes under a grant, whether that is still one or not."""
+        self.state, self.generation, self.payload = HeaderState.WRITING, generation, payload
+
     def damage(self) -> None:
         """Flip something in the bytes."""
         self.payload = self.payload[:-1] + bytes([self.payload[-1] ^ 1])

@@ -199,10 +199,14 @@ class FakeWorker:
             return partial(self._to_engine, job, item)
         if job.kind is JobKind.G4_PUT:
             return partial(self._to_store, job, item)
+        if job.kind is JobKind.CHECK:
+            return partial(self._check, job, item)
         if target is None or granted is None or tier is None:
             raise RequestError("not a job for a fake worker", kind=job.kind.name)
         if job.kind is JobKind.FREE:
             return partial(_free, target, granted, job.bad)
+        if job.kind is JobKind.SEAL:
+            return partial(self._seal, target, job, item, granted)
         payload = self._source(job, item)
         if isinstance(payload, ItemStatus):
             return partial(_ended, payload)
@@ -216,6 +220,16 @@ class FakeWorker:
             self.violations.append(f"bytes of generation {granted} landed in {slot}")
         _write(slot, job, item, granted, payload)
         return ItemStatus.OK
+
+    def _seal(self, slot: FakeSlot, job: channel.Job, item: int, granted: Generation) -> ItemStatus:
+        if (slot.state, slot.generation) != (HeaderState.WRITING, granted):
+            return ItemStatus.STALE
+        return self._land(slot, job, item, granted, slot.payload)
+
+    def _check(self, job: channel.Job, item: int) -> ItemStatus:
+        slot = self.tiers[Tier.G2].slots[_u32(job.items.src_index)[item]]
+        found = _read(slot, job, item, _u64(job.items.src_generation)[item])
+        return found if isinstance(found, ItemStatus) else ItemStatus.OK
 
     def _source(self, job: channel.Job, item: int) -> bytes | ItemStatus:
         if job.kind is JobKind.G1_G2:
