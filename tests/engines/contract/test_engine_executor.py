@@ -146,7 +146,7 @@ def test_blocks_that_others_got_meanwhile_are_not_stored(copying: Copying) -> No
         engine.request(f"b{number}", 1_000, seed=40 + number, output=1, parameters={"blockyard": "off"})
     copying.until(lambda: not engine.scheduler.requests)
     copying.slots.free = [3]
-    copying.until(lambda: engine.half.counts._counts.get("blocks_not_stored"))
+    copying.until(lambda: not engine.half._desk.stores._waiting)
     assert copying.slots.committed == []
     engine.check_nothing_is_left()
 
