@@ -53,8 +53,6 @@ class Driver:
         from vllm import LLM, SamplingParams
         from vllm.config import KVTransferConfig
 
-        if options.pop("claim_chunked_prefill", False):
-            _claim_chunked_prefill()
         connector = options.pop("connector", None)
         transfer = {} if connector is None else {"kv_transfer_config": KVTransferConfig(**connector)}
         self._sampling = SamplingParams
@@ -117,22 +115,6 @@ class Driver:
             except (FileNotFoundError, ProcessLookupError):
                 continue
         return {"processes": found}
-
-
-def _claim_chunked_prefill() -> None:
-    """Have the engine say of itself that it can go on after a prefix, where it would say that it cannot.
-
-    With latent attention on a CPU without AMX that is true for a single token, the last of a prompt.
-    """
-    from vllm.platforms.cpu import CpuPlatform
-
-    update = CpuPlatform.check_and_update_config
-
-    def check_and_update_config(vllm_config: Any) -> None:
-        update(vllm_config)
-        vllm_config.scheduler_config.enable_chunked_prefill = True
-
-    CpuPlatform.check_and_update_config = staticmethod(check_and_update_config)
 
 
 def serve(options: dict[str, Any], orders: IO[str], answers: IO[str]) -> None:

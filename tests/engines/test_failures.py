@@ -17,15 +17,14 @@ PROMPTS = [prompt(number) for number in range(4)]
 ROWS = 3 * len(PROMPTS)
 
 
-async def test_wrong_bytes_in_host_memory_are_computed_again(nodes: Nodes) -> None:
+async def test_wrong_bytes_in_host_memory_are_read_again_from_disk(nodes: Nodes) -> None:
     async with nodes.place(SETUP) as place:
         await place.check(PROMPTS, 0)
-        await place.stored(ROWS, Tier.G2)
+        await place.stored(ROWS, Tier.G2, Tier.G3)
         assert damage_arena(place.node.pid(OW)) == ROWS
         await place.engine.reset()
-        await place.same_tokens(PROMPTS, await place.generate(PROMPTS))
-        # Where nothing is loaded there is no source.
-        assert await place.loads() == {("none", "corrupt"): ROWS}
+        await place.check(PROMPTS, 192)
+        assert await place.loads() == {("g3", "ok"): ROWS}
 
 
 async def test_wrong_bytes_on_disk_are_computed_again(nodes: Nodes) -> None:

@@ -1,7 +1,6 @@
 """vLLM with other numbers and other attention: half precision, latent attention, sliding windows beside full attention.
 
-Prompts have 200 tokens: three whole blocks of 64. With latent attention they have 192, of which the engine computes the
-last token again: without AMX its kernels can do no more.
+Prompts have 200 tokens: three whole blocks of 64. Latent attention is refused where the engine cannot go on after a prefix.
 """
 
 import pytest
@@ -13,28 +12,24 @@ from blockyard.core.vocabulary import Tier
 
 pytestmark = pytest.mark.timeout(300)
 
-LATENT = EngineSetup(model=MLA, llm={"claim_chunked_prefill": True})
-SETUPS = [EngineSetup(model=LLAMA_BF16), LATENT, EngineSetup(model=GEMMA3)]
-ROWS = {LLAMA_BF16.name: 9, MLA.name: 9, GEMMA3.name: 9 + 3}
+PROMPTS = [prompt(number) for number in range(3)]
+SETUPS = [EngineSetup(model=LLAMA_BF16), EngineSetup(model=GEMMA3)]
+ROWS = {LLAMA_BF16.name: 9, GEMMA3.name: 9 + 3}
 """Rows of three prompts; of a group with sliding windows only those that the window still sees."""
-
-
-def prompts_of(setup: EngineSetup) -> list[list[int]]:
-    return [prompt(number, 192 if setup.model is MLA else 200) for number in range(3)]
 
 
 @pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup.model.name)
 async def test_every_kind_of_model_is_served_from_memory_and_disk(nodes: Nodes, setup: EngineSetup) -> None:
-    prompts, rows = prompts_of(setup), ROWS[setup.model.name]
+    rows = ROWS[setup.model.name]
     async with nodes.place(setup) as place:
-        await place.check(prompts, 0)
+        await place.check(PROMPTS, 0)
         await place.stored(rows, Tier.G2, Tier.G3)
         await place.engine.reset()
-        await place.check(prompts, 192)
+        await place.check(PROMPTS, 192)
         assert await place.loads() == {("g2", "ok"): rows}
         await place.clear(Tier.G2)
         await place.engine.reset()
-        await place.check(prompts, 192)
+        await place.check(PROMPTS, 192)
         assert await place.loads() == {("g2", "ok"): rows, ("g3", "ok"): rows}
 
 
@@ -54,19 +49,18 @@ def test_an_engine_that_cannot_go_on_after_a_prefix_is_refused(engines: Engines)
         engines.start(EngineSetup(model=MLA))
 
 
-@pytest.mark.parametrize("setup", SETUPS[1:], ids=lambda setup: setup.model.name)
+@pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup.model.name)
 async def test_a_worker_that_dies_in_a_load_costs_time_only(nodes: Nodes, setup: EngineSetup) -> None:
-    prompts = prompts_of(setup)
     async with nodes.place(setup) as place:
-        await place.check(prompts, 0)
+        await place.check(PROMPTS, 0)
         await place.stored(ROWS[setup.model.name], Tier.G2, Tier.G3)
         await place.engine.reset()
-        async with place.loading_while_frozen(OW, prompts) as running:
+        async with place.loading_while_frozen(OW, PROMPTS) as running:
             place.node.kill(OW)
             place.node.start(OW)
             found = await running
-        await place.same_tokens(prompts, found)
+        await place.same_tokens(PROMPTS, found)
         await place.node.ready("nats", "node-lease")
         await place.mapped()
         await place.engine.reset()
-        await place.check(prompts, 192)
+        await place.check(PROMPTS, 192)

@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from tests.engines.engine_cases import LLAMA, MLA, prompt
+from tests.engines.engine_cases import LLAMA, prompt
 from tests.engines.engine_kit import OW, EngineSetup, Nodes
 
 from blockyard.core.errors import ServerStartError
@@ -16,22 +16,16 @@ PROMPTS = [prompt(number) for number in range(2)]
 ROWS = 3 * len(PROMPTS)
 
 
-LATENT = EngineSetup(model=MLA, ranks=2, llm={"claim_chunked_prefill": True})
-
-
-@pytest.mark.parametrize("setup", [EngineSetup(model=LLAMA, ranks=2), LATENT], ids=lambda setup: setup.model.name)
-async def test_both_ranks_get_back_what_they_had(nodes: Nodes, setup: EngineSetup) -> None:
-    """Each its half, or with latent attention the same."""
-    prompts = [prompt(number, 192) for number in range(2)] if setup.model is MLA else PROMPTS
-    async with nodes.place(setup) as place:
-        await place.check(prompts, 0)
+async def test_both_ranks_get_their_halves_back(nodes: Nodes) -> None:
+    async with nodes.place(EngineSetup(model=LLAMA, ranks=2)) as place:
+        await place.check(PROMPTS, 0)
         await place.stored(ROWS, Tier.G2, Tier.G3)
         await place.engine.reset()
-        await place.check(prompts, 192)
+        await place.check(PROMPTS, 192)
         assert await place.loads() == {("g2", "ok"): ROWS}
         await place.clear(Tier.G2)
         await place.engine.reset()
-        await place.check(prompts, 192)
+        await place.check(PROMPTS, 192)
         assert await place.loads() == {("g2", "ok"): ROWS, ("g3", "ok"): ROWS}
 
 
