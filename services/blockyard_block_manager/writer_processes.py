@@ -3,7 +3,8 @@
 A record is durable before its process gets the arena, and removed once the process is proven dead or has nothing to
 write any more. The next life of the block-manager reads the records and grants nothing before each has attached or is
 proven dead: the process number is free, another process has it (start time), or the machine was started again. In
-another space of process numbers a number proves nothing, and such a writer counts as away.
+another space of process numbers a number proves nothing, and such a writer counts as away; so does whoever a record
+that cannot be read is about.
 Threading: one event loop; files are written in a thread.
 """
 
@@ -23,11 +24,12 @@ from blockyard.core.arena_writers import RankId, RankProcess
 from blockyard.core.errors import UnavailableError, UnsupportedOperationError
 from blockyard.core.vocabulary import EngineId
 from blockyard.runtime.logs import get_logger
-from blockyard.runtime.node_folder import replace_file
+from blockyard.runtime.node_folder import replace_file, unusable
 
 _SUFFIX: Final = ".json"
 _START_FIELD: Final = 19
 """Of ``/proc/<pid>/stat``, counted behind the name of the program: start in clock ticks since the machine started."""
+_NO_NAMESPACE: Final = 0
 _log: Final = get_logger(__name__)
 
 
@@ -51,6 +53,8 @@ class WriterProcesses:
         self.on_death: Callable[[RankProcess], None] = lambda process: None
         """Told of each watched process that has ended, on the event loop."""
         self._watched: dict[RankProcess, int] = {}
+        self._unreadable: dict[RankProcess, Path] = {}
+        """Whoever these records are about may write the arena: only another arena settles it."""
 
     def __enter__(self) -> Self:
         """Use as a context."""
@@ -69,21 +73,11 @@ class WriterProcesses:
         Raises:
             ConfigurationError: the folder cannot be used.
         """
-        alive: list[RankProcess] = []
-        for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
-            process = _read(path)
-            if process is None:
-                _log.warning("not a record of a writer; it is ignored", file=path.name)
-            elif _is_dead(process) or not self._watch_if_visible(process):
-                path.unlink(missing_ok=True)
-            else:
-                alive.append(process)
-        return alive
+        return [process for process in self.recorded() if self._may_write(process)]
 
     def recorded(self) -> list[RankProcess]:
         """Processes that have a record, whatever became of them."""
-        found = [_read(path) for path in sorted(self._folder.glob(f"*{_SUFFIX}"))]
-        return [process for process in found if process is not None]
+        return [self._read(path) for path in sorted(self._folder.glob(f"*{_SUFFIX}"))]
 
     async def admit(self, process: RankProcess) -> None:
         """Watch the process of a rank and make its record durable: only then may it get the arena.
@@ -102,11 +96,19 @@ class WriterProcesses:
         """These processes have nothing to write any more, or are dead. Harmless where they were forgotten before."""
         for process in processes:
             self._unwatch(process)
-            self._path(process).unlink(missing_ok=True)
+            path = self._unreadable.pop(process, None) or self._path(process)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                # The next life finds it, and that its process is dead, or waits for it without need.
+                _log.warning("the record of a writer cannot be removed", file=path.name, reason=error.strerror or "")
 
     # --- inside -------------------------------------------------------------------------------------------------------
     def _write(self, process: RankProcess) -> None:
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise unusable(self._folder, error) from error
         rank = process.rank
         record = _Record(
             engine=rank.engine,
@@ -124,15 +126,28 @@ class WriterProcesses:
         name = hashlib.sha256(rank.engine.encode()).hexdigest()[:32]
         return self._folder / f"{process.pid}-{process.started}-{name}-{rank.dp_rank}-{rank.rank}{_SUFFIX}"
 
-    def _watch_if_visible(self, process: RankProcess) -> bool:
-        """Watch a process of an earlier life; false where it is gone."""
-        if process.namespace != _namespace():
-            return True  # its number means nothing here: only its attach or another arena settles it
+    def _read(self, path: Path) -> RankProcess:
         try:
-            self._watch(process)
-        except UnavailableError:
-            return False
-        return True
+            record = msgspec.json.decode(path.read_bytes(), type=_Record)
+            rank = RankId(EngineId(record.engine), record.dp_rank, record.rank)
+            return RankProcess(rank, record.pid, record.started, record.boot, record.namespace)
+        except (OSError, msgspec.DecodeError):
+            unknown = RankProcess(RankId(EngineId(f"of record {path.name}"), 0, 0), 0, 0, _boot(), _NO_NAMESPACE)
+            if unknown not in self._unreadable:
+                _log.warning("the record of a writer cannot be read: it counts as away", file=path.name)
+            self._unreadable[unknown] = path
+            return unknown
+
+    def _may_write(self, process: RankProcess) -> bool:
+        """Watch a process of an earlier life where that is possible; where it is gone, so is its record."""
+        if not _is_dead(process):
+            if process.namespace != _namespace():
+                return True  # its number means nothing here: only its attach or another arena settles it
+            with contextlib.suppress(UnavailableError):
+                self._watch(process)
+                return True
+        self.forget([process])
+        return False
 
     def _watch(self, process: RankProcess) -> None:
         if process in self._watched:
@@ -201,11 +216,3 @@ def _boot() -> str:
 
 def _namespace() -> int:
     return os.stat("/proc/self/ns/pid").st_ino
-
-
-def _read(path: Path) -> RankProcess | None:
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        record = msgspec.json.decode(path.read_bytes(), type=_Record)
-        rank = RankId(EngineId(record.engine), record.dp_rank, record.rank)
-        return RankProcess(rank, record.pid, record.started, record.boot, record.namespace)
-    return None

@@ -1,6 +1,7 @@
 """Which processes may still write the arena: records that outlive the block-manager, and proofs of death."""
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from blockyard.core.arena_writers import RankId, RankProcess
-from blockyard.core.errors import UnavailableError, UnsupportedOperationError
+from blockyard.core.errors import ConfigurationError, UnavailableError, UnsupportedOperationError
 from blockyard.core.vocabulary import EngineId
 from blockyard.runtime.node_folder import replace_file
 from blockyard_block_manager.writer_processes import WriterProcesses, observe
@@ -30,6 +31,11 @@ async def admitted_by(processes: WriterProcesses, pid: int) -> RankProcess:
     process = observe(RANK, pid)
     await processes.admit(process)
     return process
+
+
+def files(folder: Path) -> list[str]:
+    """Names of what lies in a folder."""
+    return [path.name for path in folder.iterdir()]
 
 
 def rewrite(folder: Path, *changes: tuple[str, str]) -> None:
@@ -119,6 +125,53 @@ async def test_a_process_of_another_space_of_numbers_is_inherited_whatever_its_n
     rewrite(tmp_path, (space, f'"namespace":{admitted.namespace + 1}'), (pid, '"pid":4194303'))
     with WriterProcesses(tmp_path) as second:
         assert [found.rank for found in second.inherited()] == [RANK]
+
+
+async def test_a_process_of_an_earlier_start_of_the_machine_is_not_inherited(tmp_path: Path) -> None:
+    with WriterProcesses(tmp_path) as first:
+        admitted = await admitted_by(first, os.getpid())
+    rewrite(tmp_path, (admitted.boot, "another-start-or-another-machine"))
+    with WriterProcesses(tmp_path) as second:
+        assert second.inherited() == second.recorded() == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff" * 64])
+async def test_whoever_a_record_that_cannot_be_read_is_about_may_write_until_there_is_another_arena(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "1-2-3.json").write_bytes(content)
+    with WriterProcesses(tmp_path) as processes:
+        (unknown,) = processes.inherited()
+        assert "1-2-3.json" in unknown.rank.engine
+        assert processes.recorded() == [unknown]
+        processes.forget(processes.recorded())
+        assert processes.recorded() == []
+    assert files(tmp_path) == []
+
+
+async def test_a_record_that_cannot_be_removed_does_not_keep_a_death_from_being_told(
+    tmp_path: Path, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "read-only")
+
+    died: asyncio.Queue[RankProcess] = asyncio.Queue()
+    with WriterProcesses(tmp_path) as processes:
+        processes.on_death = died.put_nowait
+        admitted = await admitted_by(processes, process.pid)
+        monkeypatch.setattr(Path, "unlink", refuse)
+        process.kill()
+        assert await asyncio.wait_for(died.get(), 10.0) == admitted
+
+
+async def test_a_record_that_cannot_be_written_keeps_the_process_from_the_arena(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    (tmp_path / "records").write_text("a file")
+    with WriterProcesses(tmp_path / "records") as processes:
+        with pytest.raises(ConfigurationError):
+            await admitted_by(processes, process.pid)
+        processes.forget([observe(RANK, process.pid)])
 
 
 async def test_processes_that_cannot_be_seen_or_are_gone_get_no_arena(tmp_path: Path) -> None:
