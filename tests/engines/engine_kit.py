@@ -227,14 +227,15 @@ class Place:
 
         await self.until(holds, "the node has mapped the engine")
 
-    async def stored(self, rows: int, *tiers: Tier) -> None:
+    async def stored(self, rows: int, *tiers: Tier, or_more: bool = False) -> None:
         """Wait until tiers hold so many rows, and no job runs."""
 
         async def holds() -> bool:
             page = await self.node.get("/v1/nodes")
             if page is None or any(worker["open_jobs"] for worker in page["this"]["workers"]):
                 return False
-            return all([await self.node.registered(tier.label) == rows for tier in tiers])
+            held = [await self.node.registered(tier.label) for tier in tiers]
+            return all(count == rows or (or_more and count > rows) for count in held)
 
         await self.until(holds, f"{rows} rows in {', '.join(tier.label for tier in tiers)}")
 

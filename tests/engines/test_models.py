@@ -1,6 +1,7 @@
 """vLLM with other numbers and other attention: half precision, latent attention, sliding windows beside full attention.
 
-Prompts have 200 tokens: three whole blocks of 64. Latent attention is refused where the engine cannot go on after a prefix.
+Prompts have 200 tokens: three whole blocks of 64. Latent attention is refused where the engine cannot go on after a
+prefix.
 """
 
 import pytest
@@ -37,7 +38,8 @@ async def test_of_a_sliding_window_only_what_it_still_sees_is_loaded(nodes: Node
     """600 tokens are nine whole blocks; after them a window of 64 tokens sees the last of them."""
     async with nodes.place(EngineSetup(model=GEMMA3)) as place:
         await place.check([prompt(5, 600)], 0)
-        await place.stored(9 + 1, Tier.G2)
+        # How many of the earlier ones are stored is a matter of time.
+        await place.stored(9 + 1, Tier.G2, or_more=True)
         await place.engine.reset()
         await place.check([prompt(5, 600)], 576)
         assert await place.loads() == {("g2", "ok"): 9 + 1}
