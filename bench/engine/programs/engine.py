@@ -27,12 +27,12 @@ class Engine:
 
     def start(self, folder: str, options: dict[str, Any], connector: dict[str, Any] | None) -> dict[str, Any]:
         """Make the engine; ``connector`` holds the fields of its transfer config."""
-        from vllm import LLM, SamplingParams
+        import vllm
         from vllm.config import KVTransferConfig
 
         transfer = {} if connector is None else {"kv_transfer_config": KVTransferConfig(**connector)}
-        self.sampling = SamplingParams
-        self.llm = LLM(
+        self.sampling = vllm.SamplingParams
+        self.llm = vllm.LLM(
             model=folder,
             skip_tokenizer_init=True,
             dtype="float32",
@@ -44,7 +44,7 @@ class Engine:
             **transfer,
         )
         return {
-            "version": __import__("vllm").__version__,
+            "version": vllm.__version__,
             "weights": sum(f.stat().st_size for f in Path(folder).iterdir()),
         }
 

@@ -17,6 +17,7 @@ from blockyard.core.events import (
     StoredEvent,
 )
 from blockyard.core.vocabulary import ROOT_KEY, ContentKey, Epoch, EventSeq, GroupId, IdentityDigest, TenantDigest, Tier
+from blockyard.wire.codec import PROTOCOL_VERSION
 from blockyard.wire.event_codec import MAX_EVENT_BYTES, PublishedEvent, decode_event, encode_event, message_id
 
 IDENTITY = IdentityDigest(bytes(range(32)))
@@ -94,7 +95,7 @@ def test_unknown_fields_are_ignored() -> None:
 
 def test_other_protocol_version_is_refused() -> None:
     with pytest.raises(UnsupportedVersionError):
-        decode_event(change(version=2))
+        decode_event(change(version=PROTOCOL_VERSION + 1))
 
 
 def test_oversized_message_is_refused_before_decoding() -> None:
