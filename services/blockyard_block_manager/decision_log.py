@@ -25,6 +25,8 @@ CAPACITY: Final = 4_096
 """Requests that are remembered."""
 ENGINES_PER_REQUEST: Final = 16
 _MAX_REQUEST_NAME: Final = 256
+_MAX_REASON: Final = 64
+"""Of newer engines, too, reasons are words; the log keeps what it is told."""
 _MAX_TOKENS: Final = 1 << 40
 _MAX_LOOKUP_MS: Final = 1e9
 _SOURCES: Final = tuple(tier.label for tier in (Tier.G2, Tier.G3, Tier.G4))
@@ -123,6 +125,8 @@ class DecisionLog:
 def _check(decision: RequestDecision) -> None:
     if not decision.request or len(decision.request) > _MAX_REQUEST_NAME:
         raise RequestError("a request has a name", field="request", limit=_MAX_REQUEST_NAME)
+    if len(decision.reason) > _MAX_REASON:
+        raise RequestError("a reason is a word", field="reason", limit=_MAX_REASON)
     if not set(decision.found_tokens) <= set(_SOURCES):
         raise RequestError("tokens are found in lower tiers", field="found_tokens", known=", ".join(_SOURCES))
     counts = (decision.prompt_tokens, decision.local_tokens, decision.loaded_tokens, *decision.found_tokens.values())

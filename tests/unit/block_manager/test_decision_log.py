@@ -81,6 +81,7 @@ def test_reasons_are_counted_and_a_strange_one_is_other() -> None:
     [
         {"request": ""},
         {"request": "r" * 257},
+        {"reason": "r" * 65},
         {"found_tokens": {"g1": 1}},
         {"found_tokens": {"g2": -1}},
         {"prompt_tokens": -1},
