@@ -10,7 +10,7 @@ their job has settled; a row in the backlog or under way holds the tickets of it
 Threading: owned by the event loop of the service. No await.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -75,6 +75,8 @@ class Offloader:
         self._backlog: dict[EngineSession, dict[EngineBlockId, _Wanted]] = {}
         """By the first page of the row."""
         self._under_way: dict[EngineSession, dict[EngineBlockId, _Wanted]] = {}
+        self._offers: dict[EngineSession, Iterator[G1Row]] = {}
+        """What engines held when all of it was offered, and is still to be looked at."""
 
     @property
     def waiting(self) -> int:
@@ -106,35 +108,54 @@ class Offloader:
         for row in wanted:
             self._want(waiting, row, trace, ticket)
         self._drop(waiting, max(self.waiting - self._profile.backlog_blocks, 0), DropReason.STORE_BACKLOG)
-        self.pump()
+        self._issue_waiting()
         return len(wanted)
 
     def offer(self, sessions: Iterable[EngineSession]) -> None:
-        """Plan stores of everything that engines hold: after G2 became usable, or an engine was mapped."""
-        for session in sessions:
-            if session.executor is Executor.ENGINE:
-                continue
-            grouped: dict[object, list[G1Row]] = {}
-            for row in session.g1:
-                grouped.setdefault(row.scope, []).append(row)
-            for rows in grouped.values():
-                self.store(session, sorted(rows, key=lambda row: row.name.position))
+        """Plan stores of everything that engines hold: after G2 became usable, or an engine was mapped.
+
+        It is looked at in parts, so that nobody waits for it; ``pump`` goes on.
+        """
+        self._offers.update(
+            (session, iter(session.g1)) for session in sessions if session.executor is not Executor.ENGINE
+        )
+        self.pump()
 
     def forget(self, session: EngineSession) -> None:
         """An engine, or its memory, is gone: what waits is given up; what is under way ends by itself."""
+        self._offers.pop(session, None)
         for wanted in self._backlog.pop(session, {}).values():
             wanted.done()
 
     def clear(self) -> int:
         """G2 is cleared: forget what waits; returns how many rows that were."""
         dropped = self.waiting
+        self._offers.clear()
         for session in list(self._backlog):
             self.forget(session)
         self._metrics.dropped(DropReason.CLEARED, dropped)
         return dropped
 
     def pump(self) -> None:
-        """Issue jobs for the backlog, as far as there is room."""
+        """Issue jobs for the backlog, as far as there is room, and go on with what is offered."""
+        for session in list(self._offers):
+            if len(self._backlog.get(session, ())) < self._profile.listing_part:
+                self._offer_part(session)
+        self._issue_waiting()
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+    def _offer_part(self, session: EngineSession) -> None:
+        part = list(islice(self._offers[session], self._profile.listing_part))
+        if len(part) < self._profile.listing_part:
+            del self._offers[session]
+        grouped: dict[object, list[G1Row]] = {}
+        for row in part:
+            if session.g1.holds(row):
+                grouped.setdefault(row.scope, []).append(row)
+        for rows in grouped.values():
+            self.store(session, sorted(rows, key=lambda row: row.name.position))
+
+    def _issue_waiting(self) -> None:
         if not self._backlog or self._disk.busy or not self._desk.answering(WorkerRole.OFFLOAD_WORKER):
             return
         for session, waiting in list(self._backlog.items()):
@@ -145,7 +166,6 @@ class Offloader:
             if not waiting:
                 self._backlog.pop(session, None)
 
-    # --- inside -------------------------------------------------------------------------------------------------------
     def _want(
         self, waiting: dict[EngineBlockId, _Wanted], row: G1Row, trace: TraceParent, ticket: StoreTicket | None
     ) -> None:

@@ -145,6 +145,24 @@ def test_a_load_into_a_page_of_a_row_is_refused(make_world: MakeWorld) -> None:
     assert engine.session.load_targets == set()
 
 
+def test_what_an_engine_holds_is_offered_in_parts(make_world: MakeWorld) -> None:
+    engine = connected(make_world, {}, listing_part=2)
+    world = engine.world
+    engine.compute(chain("a", 5))
+    world.settle()
+    world.clear(Tier.G2)
+    world.settle()
+    assert world.held(Tier.G2) == set()
+    world.core.ranks_attached(engine.session, 0)
+    world.core.ranks_attached(engine.session, 1)
+    world.map_engines()
+    assert sum(opened.order.count for opened in world.core.desk.open_orders()) < 5, "nobody waits for all of it"
+    world.core.deregister(engine.session, [EngineBlockId(4)])
+    world.settle()
+    assert world.held(Tier.G2) == {bytes(key) for key in chain("a", 4)}
+    world.at_rest()
+
+
 # --- groups -------------------------------------------------------------------------------------------------------
 def both_groups(make_world: MakeWorld) -> Engine:
     """An engine that holds the full rows of a run, and the window's last two."""
