@@ -93,6 +93,7 @@ class ScriptedNode:
 
     news: deque[News] = field(default_factory=deque)
     alive: bool = True
+    connected: bool = True
     lookups: list[tuple[str, int, int]] = field(default_factory=list)
     """Request, attempt, rows."""
     reserved: list[str] = field(default_factory=list)
@@ -133,7 +134,7 @@ class ScriptedNode:
         self.loads[load] = (request, tuple(rows))
 
     def drop_load(self, load: int) -> bool:
-        return not self.alive
+        return not (self.alive and self.connected)
 
     def end_load(self, load: int, bad_row: int | None = None) -> None:
         """End a load: all rows there, or those from ``bad_row`` of each part on damaged."""
@@ -169,6 +170,16 @@ class ScriptedNode:
 
     def close(self) -> None:
         self.closed = True
+
+    def goes(self) -> None:
+        """The connection is lost."""
+        self.connected = False
+        self.news.append(NodeState(connected=False, loading=True))
+
+    def comes_back(self) -> None:
+        """And made anew."""
+        self.connected = True
+        self.news.append(NodeState(connected=True, loading=True))
 
     def switch_loading(self, loading: bool) -> None:
         self.news.append(NodeState(connected=True, loading=loading))

@@ -5,6 +5,7 @@ that the engine admits is accounted for by one reason. Threading: the scheduler'
 """
 
 from collections.abc import Callable
+from itertools import count
 from typing import Final, final
 
 from blockyard.connectors.vllm import prefix_hit as hits
@@ -44,20 +45,22 @@ class Admission:
         self._counts = counts
         self._clock = clock
         self._decisions: list[RequestDecision] = []
+        self._attempts = count(1)
+        """Never used again: the answer to a request that is gone is none for a later one of its name."""
         self.loading = True
         """Whether loads are switched on at the node."""
 
     def ask(self, tracked: TrackedRequest) -> None:
         """Ask where the rows of the request are; an answer that is under way does not count any more."""
-        tracked.attempt += 1
+        tracked.attempt = next(self._attempts)
         tracked.hit, tracked.found, tracked.answered = None, None, False
         tracked.asked_at = self._clock()
         facts, request = self._facts, tracked.request
         rows = min(len(request.block_hashes) // facts.hashes_per_row, request.num_tokens // facts.block_tokens)
         rows = min(rows, MAX_KEYS_PER_CALL // len(facts.groups))
-        if tracked.opted_out:
+        if _is_computed_whole(tracked) or not facts.reads:
             return
-        if not rows or getattr(request, "skip_reading_prefix_cache", False):
+        if not rows:
             tracked.answered, tracked.found = True, ((),) * len(facts.groups)
             return
         hashes = row_hashes(request.block_hashes, facts.hashes_per_row, 0, rows)
@@ -75,8 +78,10 @@ class Admission:
     def hit(self, tracked: TrackedRequest) -> hits.PrefixHit | None:
         """What to load for the request; None while the answer is awaited."""
         local, tokens = tracked.local_tokens, self._facts.block_tokens
-        if tracked.opted_out:
+        if _is_computed_whole(tracked):
             return hits.nothing(local, tokens, MissReason.REQUEST_OPTED_OUT)
+        if not self._facts.reads:
+            return hits.nothing(local, tokens, MissReason.SWITCHED_OFF)
         if tracked.declined:
             return hits.nothing(local, tokens, MissReason.LOAD_FAILED)
         if not tracked.answered:
@@ -137,3 +142,8 @@ class Admission:
         if self._decisions:
             self._calls.report(self._decisions)
             self._decisions = []
+
+
+def _is_computed_whole(tracked: TrackedRequest) -> bool:
+    """Whether the request stays out of the lower tiers, or wants something of each token of its prompt."""
+    return tracked.opted_out or bool(getattr(tracked.request, "skip_reading_prefix_cache", False))

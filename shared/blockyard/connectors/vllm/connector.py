@@ -2,6 +2,7 @@
 
 It passes every call on to the half that this process has, and stands between the engine and our faults: a fault of the
 scheduler half is logged once, and from then on the connector does nothing but tell the engine the ends that it awaits.
+A fault of a rank half is logged once, too; the rank goes on to echo ends, and the call is tried again in the next step.
 Settings: see ``ConnectorSettings``. Needs ``kv_load_failure_policy = recompute``.
 Threading: the engine's scheduler thread or its worker thread.
 """
@@ -47,6 +48,7 @@ class BlockyardConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._scheduler: SchedulerHalf | None = None
         self._rank: RankHalf | None = None
         self._broken = False
+        self._rank_failed = False
         if not self.settings.enabled:
             return
         layout.check_engine(vllm_config, self.settings)
@@ -85,6 +87,13 @@ class BlockyardConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
                 _log.exception("the connector cannot even give up")
             return default
 
+    def _last_ends(self, half: SchedulerHalf) -> StepPlan:
+        try:
+            return half.last_ends()
+        except Exception:  # noqa: BLE001 - the same frame: the engine goes on
+            _log.exception("the connector cannot tell its last ends")
+            return NOTHING
+
     def on_new_request(self, request: Any) -> None:
         """A request arrived."""
         self._ask(lambda half: half.on_new_request(request), None)
@@ -111,7 +120,7 @@ class BlockyardConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         if self._scheduler is None:
             return BlockyardMetadata()
         plan = self._ask(lambda half: half.plan_step(scheduler_output), None)
-        return BlockyardMetadata(self._scheduler.last_ends() if plan is None else plan)
+        return BlockyardMetadata(self._last_ends(self._scheduler) if plan is None else plan)
 
     def update_connector_output(self, connector_output: Any) -> None:
         """What the ranks said."""
@@ -145,6 +154,18 @@ class BlockyardConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return True
 
     # --- rank half ----------------------------------------------------------------------------------------------------
+    def _ask_rank(self, call: Callable[[RankHalf], R]) -> R | None:
+        if self._rank is None:
+            return None
+        try:
+            return call(self._rank)
+        # The last frame before the engine, as for the scheduler half. Once: not in every step.
+        except Exception:  # noqa: BLE001
+            if not self._rank_failed:
+                self._rank_failed = True
+                _log.exception("the rank's half of the connector is at fault; what it was to do is a miss")
+            return None
+
     def get_mem_pool_context(self) -> AbstractContextManager[Any] | None:
         """Context in which the KV cache is allocated."""
         return None if self._rank is None else self._rank.allocation()
@@ -156,13 +177,13 @@ class BlockyardConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def handle_preemptions(self, kv_connector_metadata: Any) -> None:
         """The first call of every step, before anything is written."""
-        if self._rank is not None and isinstance(kv_connector_metadata, BlockyardMetadata):
-            self._rank.step_begins(kv_connector_metadata.plan)
+        if isinstance(kv_connector_metadata, BlockyardMetadata):
+            plan = kv_connector_metadata.plan
+            self._ask_rank(lambda rank: rank.step_begins(plan))
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Ranks that copy by themselves begin loads here; they run beside the steps, as all loads do."""
-        if self._rank is not None:
-            self._rank.loads_begin(self._plan())
+        self._ask_rank(lambda rank: rank.loads_begin(self._plan()))
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Nothing: a request is scheduled when its load has ended."""
@@ -172,8 +193,7 @@ class BlockyardConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def wait_for_save(self) -> None:
         """The step has written all that it writes."""
-        if self._rank is not None:
-            self._rank.step_ended(self._plan())
+        self._ask_rank(lambda rank: rank.step_ended(self._plan()))
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
         """Ends for the engine: requests whose stores, and whose loads, are over."""
@@ -192,7 +212,7 @@ class BlockyardConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def build_connector_worker_meta(self) -> BlockyardWorkerMetadata | None:
         """Steps that this rank has completed."""
-        report = None if self._rank is None else self._rank.take_report()
+        report = self._ask_rank(lambda rank: rank.take_report())
         return None if report is None else BlockyardWorkerMetadata(report)
 
     def _plan(self) -> StepPlan:

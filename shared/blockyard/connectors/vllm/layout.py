@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import torch
 import vllm
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     MLAAttentionSpec,
@@ -80,7 +81,15 @@ def check_engine(config: Any, settings: ConnectorSettings) -> None:
             value=str(transfer.kv_load_failure_policy),
         )
     on_cpu = _on_cpu(config)
-    if executor_of(config, settings) is not Executor.ENGINE and not on_cpu:
+    copies_itself = executor_of(config, settings) is Executor.ENGINE
+    if not copies_itself and not hasattr(KVConnectorBase_V1, "get_mem_pool_context"):
+        raise ConfigurationError(
+            "this version of the engine does not let a connector say where its KV cache lies: at least 0.32 is needed",
+            version=vllm.__version__,
+            setting=PREFIX + "executor",
+            needed="engine",
+        )
+    if not copies_itself and not on_cpu:
         raise ConfigurationError(
             "the memory of this device cannot be mapped by the node", setting=PREFIX + "executor", needed="engine"
         )
@@ -110,6 +119,12 @@ def engine_facts(config: Any, kv_cache_config: Any, settings: ConnectorSettings)
         ConfigurationError: as ``kv_groups``; or blocks do not fit into each other.
     """
     groups = kv_groups(kv_cache_config)
+    if len(groups) > 1 and not hasattr(KVConnectorBase_V1, "get_transfer_results"):
+        raise ConfigurationError(
+            "this version of the engine cannot hear that a load of several KV groups failed: at least 0.32 is needed",
+            version=vllm.__version__,
+            groups=len(groups),
+        )
     tokens = settings.block_tokens
     hash_tokens = _hash_tokens(config, kv_cache_config, groups)
     for size in (hash_tokens, *(group.engine_block_tokens for group in groups)):
@@ -125,7 +140,15 @@ def engine_facts(config: Any, kv_cache_config: Any, settings: ConnectorSettings)
         _layer_bytes(spec) * len(spec.layer_names) * group.pages_per_row(tokens) * group.shards(ranks)
         for group, spec in zip(groups, kv_cache_config.kv_cache_groups, strict=True)
     )
-    return EngineFacts(groups=groups, block_tokens=tokens, hash_tokens=hash_tokens, row_bytes=row_bytes, ranks=ranks)
+    return EngineFacts(
+        groups=groups,
+        block_tokens=tokens,
+        hash_tokens=hash_tokens,
+        row_bytes=row_bytes,
+        ranks=ranks,
+        reads=bool(config.kv_transfer_config.is_kv_consumer),
+        writes=bool(config.kv_transfer_config.is_kv_producer),
+    )
 
 
 def regions(
@@ -181,7 +204,7 @@ def description(config: Any, kv_cache_config: Any, settings: ConnectorSettings) 
     return EngineDescription(
         engine=engine_id(config, settings),
         identity=identity,
-        dp_rank=parallel.data_parallel_rank,
+        dp_rank=dp_rank(config),
         blocks=kv_cache_config.num_blocks,
         groups=facts.groups,
         ranks=facts.ranks,
@@ -192,6 +215,12 @@ def description(config: Any, kv_cache_config: Any, settings: ConnectorSettings) 
 def engine_id(config: Any, settings: ConnectorSettings) -> EngineId:
     """Name of the engine at the node, the same in all its processes."""
     return EngineId(settings.name or str(config.kv_transfer_config.engine_id))
+
+
+def dp_rank(config: Any) -> int:
+    """Which of the data-parallel engines this is; those of dense models count themselves as the only one."""
+    parallel = config.parallel_config
+    return int(getattr(parallel, "data_parallel_index", parallel.data_parallel_rank))
 
 
 # --- inside -------------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ class NodeCalls(Protocol):
         ...
 
     def drop_load(self, load: int) -> bool:
-        """Nobody waits for a load whose client is gone; whether that is so."""
+        """Nobody waits for a load whose node is gone; whether it is."""
         ...
 
     def register(self, rows: Rows, ticket: int) -> None:
@@ -224,7 +224,7 @@ class ThreadedCalls:
 
     def drop_load(self, load: int) -> bool:
         """See ``NodeCalls``."""
-        return not self.alive
+        return not (self.alive and self._state.connected)
 
     def register(self, rows: Rows, ticket: int) -> None:
         """See ``NodeCalls``."""

@@ -112,7 +112,7 @@ class RankHalf:
 
     def _attach(self, memory: RankMemory | None, regions: Regions, **told: Any) -> None:
         engine = layout.engine_id(self._config, self._settings)
-        dp_rank = self._config.parallel_config.data_parallel_rank
+        dp_rank = layout.dp_rank(self._config)
         self._link = ClientThread(
             lambda: RankLink(self._settings.socket, engine, dp_rank, self._rank, memory, regions, **told),
             f"blockyard-rank-{self._rank}",

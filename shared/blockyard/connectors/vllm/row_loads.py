@@ -1,7 +1,15 @@
 """Loads under way: from the allocation of their pages to the end that the engine is told.
 
 Invariants: a load ends once, when the node says that no write can follow; rows that came whole are registered like
-computed ones, except the one whose last token the engine computes again. Threading: the scheduler's thread.
+computed ones, except the one whose last token the engine computes again.
+Only two kinds of loads end without that word: those of a node that went away and did not come back for half a minute
+after their deadline, and all of them after a fault of ours. Their blocks go on to be computed, or to others. Before
+that their guards are raised, and the node's worker compares guards before it writes a row: no row is begun any more,
+least of all after the deadline. What is left is a row that was being written when the guards rose, by a worker that
+stands still in the middle of it, later goes on, and has no block-manager to end it. That row may then be damaged in
+the engine's memory; it is not stored, since these blocks are offered to the node only after it has said that nothing
+writes into them any more.
+Threading: the scheduler's thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,8 +30,8 @@ from blockyard.core.cost import CostModel
 from blockyard.core.kv_groups import NO_PAGE
 from blockyard.core.vocabulary import EngineBlockId, GroupId, Tier
 
-_ORPHAN_SECONDS: Final = 5.0
-"""How long after its deadline a load is given up whose client is gone."""
+_ORPHAN_SECONDS: Final = 30.0
+"""How long after its deadline a load is given up whose node is gone; a node that is there ends its worker by then."""
 
 
 class Loader(Protocol):
@@ -34,7 +42,7 @@ class Loader(Protocol):
         ...
 
     def drop_load(self, load: int) -> bool:
-        """Nobody waits for a load whose client is gone; False where its end is certain to be told all the same."""
+        """Nobody waits for a load whose node is gone; False where its end is certain to be told all the same."""
         ...
 
 
@@ -73,8 +81,11 @@ class RowLoads:
         cost: CostModel,
         counts: ConnectorCounts,
         clock: Callable[[], float],
+        *,
+        by_worker: bool = True,
     ) -> None:
-        """Begin with none, each to be carried out by ``loader``."""
+        """Begin with none, each to be carried out by ``loader``; the node's worker writes, or the ranks do."""
+        self._by_worker = by_worker
         self._settings = settings
         self._facts = facts
         self._guards = guards
@@ -117,10 +128,13 @@ class RowLoads:
 
     def ended(self, end: LoadEnded) -> list[LoadOutcome]:
         """The node says that a load has ended; the outcome, if it was under way."""
-        return [self._end(end.load, end.results, end.seconds)] if end.load in self._loads else []
+        if end.load in self._loads:
+            return [self._end(end.load, end.results, end.seconds)]
+        self._stores.trust(end.load)
+        return []
 
     def orphans(self) -> list[LoadOutcome]:
-        """Outcomes of loads whose client is gone: nobody writes long after their deadline, and nobody will tell us."""
+        """Outcomes of loads whose node is gone: nothing is begun long after their deadline, and nobody will tell us."""
         now = self._clock()
         overdue = [number for number, load in self._loads.items() if now >= load.deadline + _ORPHAN_SECONDS]
         return self._give_up([number for number in overdue if self._loader.drop_load(number)])
@@ -133,7 +147,10 @@ class RowLoads:
         outcomes = []
         for number in numbers:
             rows = self._loads[number].rows
-            self._guards.raise_guards([EngineBlockId(page) for part in rows for page in part.pages if page != NO_PAGE])
+            pages = {EngineBlockId(page) for part in rows for page in part.pages if page != NO_PAGE}
+            self._guards.raise_guards(list(pages))
+            if self._by_worker:
+                self._stores.distrust(number, pages)
             outcomes.append(self._end(number, [LoadResult.unknown(part.count) for part in rows], 0.0))
         return outcomes
 

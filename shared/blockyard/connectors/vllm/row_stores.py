@@ -16,7 +16,7 @@ from blockyard.connectors.vllm.node_calls import NodeCalls
 from blockyard.connectors.vllm.rows import Rows
 from blockyard.connectors.vllm.step_plan import StepReport
 from blockyard.connectors.vllm.tracked_request import EngineFacts, TrackedRequest
-from blockyard.core.vocabulary import GroupId
+from blockyard.core.vocabulary import EngineBlockId, GroupId
 
 _Listed = tuple[TrackedRequest, BlockTable, int, int, int]
 """Request, its table at that time, group, first row, row after the last."""
@@ -44,10 +44,15 @@ class RowStores:
         self._on_complete = on_complete
         self._listed: dict[int, list[_Listed]] = {}
         self._tickets: dict[int, TrackedRequest] = {}
+        self._distrusted: dict[int, set[EngineBlockId]] = {}
         self._numbers = count(1)
 
     def list_complete(self, step: int, tracked: TrackedRequest, computed_tokens: int) -> bool:
         """List the rows that are complete when this step is; whether there are any."""
+        if not self._facts.writes:
+            return False
+        # Tokens that are only drafted have no hash yet, and neither has one that another step in flight samples: rows
+        # that end among them are listed by a later step, which has computed their accepted tokens.
         hashed = len(tracked.request.block_hashes) // self._facts.hashes_per_row
         complete = min(computed_tokens // self._facts.block_tokens, hashed)
         listed = False
@@ -73,7 +78,11 @@ class RowStores:
 
     def register(self, tracked: TrackedRequest, table: BlockTable, group: int, first_row: int, stop_row: int) -> None:
         """Announce those of the rows whose blocks nobody got since."""
+        if not self._facts.writes:
+            return
         for stretch in table.intact(first_row, stop_row, self._guards):
+            if any(not pages.isdisjoint(stretch.pages) for pages in self._distrusted.values()):
+                continue
             stop = stretch.first_row + stretch.rows
             hashes = row_hashes(tracked.request.block_hashes, self._facts.hashes_per_row, stretch.first_row, stop)
             ticket = next(self._numbers)
@@ -82,6 +91,14 @@ class RowStores:
             rows = Rows(GroupId(group), stretch.first_row, hashes, stretch.pages, stretch.guards)
             self._calls.register(rows, ticket)
             self._on_registered(stretch.rows)
+
+    def distrust(self, load: int, pages: set[EngineBlockId]) -> None:
+        """A write of this load may still damage these blocks: whoever has them, they are not announced."""
+        self._distrusted[load] = pages
+
+    def trust(self, load: int) -> None:
+        """No write of this load can follow."""
+        self._distrusted.pop(load, None)
 
     def settled(self, ticket: int) -> None:
         """No store reads the rows of this registration."""

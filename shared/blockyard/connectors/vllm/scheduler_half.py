@@ -15,7 +15,6 @@ write can follow; only ids that are held are reported released. Whatever goes wr
 Threading: the engine's scheduler thread. Nothing here blocks: dictionaries, deques, and an array operation per table.
 """
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -39,11 +38,7 @@ from blockyard.connectors.vllm.tracked_request import EngineFacts, EngineRequest
 from blockyard.core.cost import CostModel
 from blockyard.core.vocabulary import Tier
 
-_LEASE_RENEWAL_SECONDS: Final = 2.0
 _LEAST_PREFILL_TOKENS: Final = 32
-_ORPHAN_SECONDS: Final = 5.0
-"""How long after its deadline a load is given up whose client is gone."""
-_log: Final = logging.getLogger(__name__)
 
 
 class ScheduledStep(Protocol):
@@ -85,7 +80,15 @@ class SchedulerHalf:
         self._admission = Admission(settings, facts, calls, self._cost, self.counts, lambda: self._clock())
         loader = self._desk or calls
         self._loads = RowLoads(
-            settings, facts, guards, loader, self._stores, self._cost, self.counts, lambda: self._clock()
+            settings,
+            facts,
+            guards,
+            loader,
+            self._stores,
+            self._cost,
+            self.counts,
+            lambda: self._clock(),
+            by_worker=not copies,
         )
         self._requests: dict[str, TrackedRequest] = {}
         self._reused: list[Numbers] = []
@@ -96,6 +99,7 @@ class SchedulerHalf:
         self._held: dict[str, TrackedRequest] = {}
         self._prefills: dict[int, tuple[int, int]] = {}
         self._step = 0
+        self._is_node_away = False
 
     # --- admission ----------------------------------------------------------------------------------------------------
     def on_new_request(self, request: EngineRequest) -> None:
@@ -150,6 +154,8 @@ class SchedulerHalf:
         self._admission.report()
         step = self._list_rows(scheduled)
         self._release_held()
+        # The last of what may be at fault: ends that were taken for the plan have to be told with it.
+        copies = NO_COPIES if self._desk is None else self._desk.plan(idle=not self._requests)
         idle = not scheduled.total_num_scheduled_tokens
         waiting = idle and bool(self._loads or self._held or self._requests or self._is_copying)
         ended, self._ended = self._ended, NOTHING
@@ -161,7 +167,7 @@ class SchedulerHalf:
             failed=ended.failed,
             invalid=ended.invalid,
             waiting=waiting,
-            copies=NO_COPIES if self._desk is None else self._desk.plan(),
+            copies=copies,
         )
 
     def step_ended(self, report: StepReport | None, sent: set[str], received: set[str]) -> None:
@@ -186,6 +192,8 @@ class SchedulerHalf:
         if tracked is None:
             return False
         tracked.finished = True
+        if self._desk is not None and not self._requests:
+            self._desk.stores.rest()
         self._admission.release(tracked)
         if tracked.load or request_id in self._receiving:
             return False  # the engine itself keeps the blocks until the request is reported received
@@ -224,7 +232,7 @@ class SchedulerHalf:
         self._stores.forget()
         if self._desk is not None:
             self._desk.give_up()
-        self._tell(self._loads.give_up())
+        self._tell(self._loads.give_up())  # see there for what a worker may still do
         self._end(released=set(self._held))
         self._held.clear()
 
@@ -363,12 +371,12 @@ class SchedulerHalf:
             elif isinstance(item, StoresSettled):
                 self._stores.settled(item.ticket)
             elif isinstance(item, NodeState):
-                self._admission.loading = item.loading
+                self._admission.loading, self._is_node_away = item.loading, not item.connected
                 if self._desk is not None:
                     self._desk.connected(connected=item.connected)
             elif self._desk is not None:
                 self._desk.heard(item)
-        if self._loads and not self._calls.alive:
+        if self._loads and (self._is_node_away or not self._calls.alive):
             self._tell(self._loads.orphans())
 
     def _tell(self, outcomes: list[LoadOutcome]) -> None:

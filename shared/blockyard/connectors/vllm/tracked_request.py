@@ -42,6 +42,10 @@ class EngineFacts:
     row_bytes: int
     """Bytes of a row of all groups together, all ranks."""
     ranks: int
+    reads: bool = True
+    """Whether anything is loaded: not where the engine's role is that of a producer alone."""
+    writes: bool = True
+    """Whether anything is stored: not where the engine's role is that of a consumer alone."""
 
     @property
     def hashes_per_row(self) -> int:
@@ -61,7 +65,7 @@ class TrackedRequest:
     """Per group: the first row that was not listed as complete yet."""
 
     attempt: int = 0
-    """Lookups so far; a preempted request asks anew."""
+    """Number of its latest lookup; a preempted request asks anew."""
     preemptions: int = 0
     asked_at: float = 0.0
     answered: bool = False
