@@ -161,15 +161,15 @@ async def setting(make_world: MakeWorld, tmp_path: Path) -> AsyncIterator[Settin
     world.core.on_section_end = waiters.section_ended
     mapper = Mapper(world)
     index = RemoteIndex(world.clock)
-    arena = ArenaKeeper()
-    arena.keep(ArenaInfo(arena=bytes(16), slots=16, stride_bytes=4_096, bytes=65_536), os.memfd_create("arena"))
-    slots = RankRequests(world.core, arena, WriterProcesses(tmp_path / "writers"))
-    server = ConnectorServer(tmp_path / "s", world.core, mapper, index, waiters, slots)
-    async with server:
-        made = Setting(world, server, mapper, waiters, tmp_path / "s")
-        yield made
-        for peer in made.peers:
-            peer.rpc.close()
+    with ArenaKeeper() as arena, WriterProcesses(tmp_path / "writers") as processes:
+        arena.keep(ArenaInfo(arena=bytes(16), slots=16, stride_bytes=4_096, bytes=65_536), os.memfd_create("arena"))
+        slots = RankRequests(world.core, arena, processes)
+        server = ConnectorServer(tmp_path / "s", world.core, mapper, index, waiters, slots)
+        async with server:
+            made = Setting(world, server, mapper, waiters, tmp_path / "s")
+            yield made
+            for peer in made.peers:
+                peer.rpc.close()
     await index.close()
 
 
