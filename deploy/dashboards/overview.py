@@ -120,6 +120,22 @@ _SOURCES: Final = Row(
             Query(nonzero(per_second(_LOADED, "status", 'status!="ok"')), "{{status}}"),
             stacked=True,
         ),
+        lines(
+            "What ended the hits of requests",
+            "Requests by the reason why not more of their prompt was loaded, as engines report it. Good: full_hit, "
+            "and not_stored for what is new. unknown, lookup_late: the node could not say in time. too_dear: "
+            "computing is faster than loading here.",
+            Unit.PER_SECOND,
+            Query(nonzero(per_second("blockyard_request_decisions_total", "reason")), "{{reason}}"),
+            stacked=True,
+        ),
+        lines(
+            "Nodes that load",
+            "Nodes at which loads are switched on. Good: all of them. Where an operator switched loads off, engines "
+            "compute everything.",
+            Unit.COUNT,
+            Query(now("blockyard_loading_enabled"), "nodes"),
+        ),
     ),
 )
 

@@ -183,6 +183,39 @@ _TRANSFERS: Final = Row(
     ),
 )
 
+_RANKS: Final = Row(
+    "Ranks that copy themselves",
+    (
+        lines(
+            "Slots that ranks write or read",
+            "Slots of G2 in the hands of engines with executor engine. open: granted ahead for stores, at most a "
+            "quarter of G2. staged: pinned for loads until the engine has read them, at most half of it. Good: "
+            "quarantined is 0. Those wait for a rank that went without a word to attach again or to die.",
+            Unit.COUNT,
+            Query(now("blockyard_rank_blocks", "state"), "{{state}}"),
+            width=_THIRD,
+            stacked=True,
+        ),
+        lines(
+            "Processes that may write G2",
+            "Ranks with executor engine. Good: all attached. detached or inherited for more than ten seconds: such a "
+            "process stands still, and G2 is given up for it. While one is inherited, nothing is stored: the check "
+            "arena-writers names its engine.",
+            Unit.COUNT,
+            Query(now("blockyard_arena_writers", "state"), "{{state}}"),
+            width=_THIRD,
+        ),
+        lines(
+            "Arenas given up",
+            "How often G2 started empty in another arena: a rank stood still, or a new offload-worker could not take "
+            "the old one over. 0 is good; loads come from the tiers below meanwhile.",
+            Unit.PER_SECOND,
+            Query(per_second("blockyard_arenas_given_up_total", NODE), NODE_LEGEND),
+            width=_THIRD,
+        ),
+    ),
+)
+
 _JOBS: Final = Row(
     "Jobs",
     (
@@ -336,5 +369,5 @@ TIERS: Final = Board(
     name="tiers",
     title="Blockyard / Tiers",
     description="What the tiers hold, what moves between them, and what they stand on.",
-    rows=(_HELD, _TRANSFERS, _JOBS, _SERVERS, _PROCESSES),
+    rows=(_HELD, _TRANSFERS, _RANKS, _JOBS, _SERVERS, _PROCESSES),
 )

@@ -4,10 +4,11 @@ Threading: any thread may count; the decisions do so on the event loop.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum, unique
 from typing import Final
 
+from blockyard.core.arena_writers import WriterState
 from blockyard.core.jobs import Refusal
 from blockyard.core.miss_reason import MissReason
 from blockyard.core.onboard_plan import LoadOutcome
@@ -35,6 +36,18 @@ class DropReason(StrEnum):
     REFUSED_JOB = "refused_job"
     LATE_DOOMED = "late_doomed"
     """A copy arrived after its destination was cleared."""
+
+
+@unique
+class RankBlocks(StrEnum):
+    """What slots that ranks of engines use themselves are for, as a label."""
+
+    OPEN = "open"
+    """Granted: ranks may write them."""
+    QUARANTINED = "quarantined"
+    """Granted before, and waiting for the end of those who may still write them."""
+    STAGED = "staged"
+    """Pinned while ranks read them, or may still do so."""
 
 
 class ManagerMetrics:
@@ -148,6 +161,21 @@ class ManagerMetrics:
         self._metrics.capacity_blocks.labels(pool.tier.label).set(pool.capacity)
         self._metrics.leaked_blocks.labels(pool.tier.label).set(pool.leaked_blocks)
         self._metrics.relatives_left.labels(pool.tier.label).set(pool.relatives_left)
+
+    def rank_blocks(self, counts: Mapping[RankBlocks, int]) -> None:
+        """Slots that ranks write or read themselves now."""
+        for state in RankBlocks:
+            self._metrics.rank_blocks.labels(state).set(counts.get(state, 0))
+
+    def arena_writers(self, states: Iterable[WriterState]) -> None:
+        """States of all processes of ranks that may write the arena now."""
+        counts = Counter(states)
+        for state in WriterState:
+            self._metrics.arena_writers.labels(state.value).set(counts[state])
+
+    def arena_given_up(self) -> None:
+        """G2 starts empty in another arena."""
+        self._metrics.arenas_given_up.inc()
 
     def engine_blocks(self, count: int) -> None:
         """Registered blocks of all engines now."""

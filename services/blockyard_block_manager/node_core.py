@@ -299,6 +299,7 @@ class NodeCore:
         replaced = self.recovery.attached(role, answer)
         if replaced:
             self.ranks.arena_replaced()
+            self._metrics.arena_given_up()
         self._end_section()
         return replaced
 
@@ -352,7 +353,7 @@ class NodeCore:
 
     def update_gauges(self) -> None:
         """Show the sizes of the tables in the metrics."""
-        show_sizes(self._metrics, self.tables, self.sessions, self.desk, self.events)
+        show_sizes(self._metrics, self.tables, self.sessions, self.ranks, self.desk, self.events)
 
     def close(self) -> None:
         """End of this life: every handle is given back; nothing is written anywhere, the headers stay the truth."""

@@ -12,7 +12,9 @@ from typing import Final
 from prometheus_client import Counter, Gauge, Histogram
 
 from blockyard.core import errors
+from blockyard.core.arena_writers import WriterState
 from blockyard.core.jobs import Refusal
+from blockyard.core.miss_reason import MissReason
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import ItemStatus, JobKind, Lane, Tier, WorkerRole
 from blockyard.runtime.lease import LeaseState
@@ -21,7 +23,7 @@ from blockyard.runtime.telemetry import Edge, LookupOutcome, Metrics, Operation,
 from blockyard.runtime.tracing import SpanDrop
 from blockyard.tiers.open_mover import MoverSelection
 from blockyard_block_manager.job_order import OrderEnd
-from blockyard_block_manager.manager_metrics import DropReason
+from blockyard_block_manager.manager_metrics import DropReason, RankBlocks
 from blockyard_remote_tier.server_meter import GIVEN_UP
 
 TARGET_LABELS: Final = frozenset({"job", "instance", "node", "namespace"})
@@ -67,8 +69,11 @@ def values_of() -> dict[tuple[str, str], frozenset[str]]:
         ("*", "check"): frozenset(_checks()),
         ("*", "mover"): frozenset({"plain", "nixl-posix-uring", "nixl-posix-aio"}),
         ("blockyard_blocks", "state"): frozenset({*(state.label for state in RowState), "registered"}),
+        ("blockyard_rank_blocks", "state"): frozenset(RankBlocks),
+        ("blockyard_arena_writers", "state"): frozenset(state.value for state in WriterState),
         ("blockyard_lease_state", "state"): frozenset(LeaseState),
         ("blockyard_dropped", "reason"): frozenset({*drops, *refusals, "index_write"}),
+        ("blockyard_request_decisions", "reason"): frozenset(MissReason),
         ("blockyard_mover_info", "reason"): frozenset(MoverSelection),
         ("blockyard_spans_dropped", "reason"): frozenset(SpanDrop),
         ("blockyard_dependency_errors", "reason"): frozenset({*_error_codes(errors.BlockyardError), GIVEN_UP}),

@@ -107,6 +107,15 @@ class Metrics:
         self.leaked_blocks = self._gauge(
             "leaked_blocks", "Blocks whose handle was dropped without an end, since start: a bug.", "tier"
         )
+        self.rank_blocks = self._gauge(
+            "rank_blocks", "Slots of G2 that ranks of engines write or read themselves, by what they are for.", "state"
+        )
+        self.arena_writers = self._gauge(
+            "arena_writers", "Rank processes that may write the arena, by their connection.", "state"
+        )
+        self.arenas_given_up = self._counter(
+            "arenas_given_up", "Times that G2 started empty in another arena while the block-manager lived."
+        )
         self.evicted_blocks = self._counter("evicted_blocks", "Blocks evicted to make room.", "tier")
         self.relatives_left = self._gauge(
             "relatives_left",

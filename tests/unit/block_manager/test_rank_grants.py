@@ -290,6 +290,26 @@ def test_a_load_that_its_engine_gave_up_pins_nothing(world: World, ranks: Ranks)
     world.at_rest()
 
 
+def test_the_metrics_say_what_ranks_hold_and_who_may_write(world: World, ranks: Ranks) -> None:
+    def shown(state: str) -> float:
+        world.core.update_gauges()
+        return world.counter("rank_blocks", state=state)
+
+    ranks.store(RUN)
+    ranks.stage(RUN)
+    world.settle()
+    ranks.reserve(2)
+    assert (shown("open"), shown("quarantined"), shown("staged")) == (2, 0, 2)
+    assert world.counter("arena_writers", state="attached") == 2
+    ranks.end_session()
+    assert (shown("open"), shown("quarantined"), shown("staged")) == (0, 2, 2)
+    assert world.counter("arena_writers", state="detached") == 2
+    replace_arena(world)
+    assert (shown("open"), shown("quarantined"), shown("staged")) == (0, 0, 0)
+    assert world.counter("arena_writers", state="detached") == 0
+    assert world.counter("arenas_given_up_total") == 1
+
+
 # --- another arena ---------------------------------------------------------------------------------------------------
 def test_another_arena_ends_grants_pins_and_writers_and_starts_empty(world: World, ranks: Ranks) -> None:
     ranks.store(RUN)
