@@ -76,12 +76,12 @@ class SlotDesk:
         elif (ended := self.loads.staged(news)) is not None:
             self._on_ended(ended)
 
-    def plan(self) -> CopyPlan:
-        """What the ranks copy in the step that is being planned."""
+    def plan(self, *, idle: bool = False) -> CopyPlan:
+        """What the ranks copy in the step that is being planned; ``idle`` if the engine has no requests."""
         loads, lost = self.loads.take_orders(lambda: next(self._numbers))
         for ended in lost:
             self._on_ended(ended)
-        store = self.stores.order(next(self._numbers))
+        store = self.stores.order(next(self._numbers), idle=idle)
         plan = CopyPlan(
             attachments=self._vector(),
             ours=_blocks(self._ours),

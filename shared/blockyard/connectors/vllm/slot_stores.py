@@ -5,7 +5,8 @@
     row complete ──slot at hand──► order of a step ──ended in all ranks──► committed, or its slot given back
          └──none──► waits, as long as its blocks are whole
 
-Slots are asked for ahead, so that no step waits. They are written only by ranks whose attachments to the node were
+Slots are asked for ahead, so that no step waits, and given back when they are not used soon: a clear of the node's
+memory waits for them. They are written only by ranks whose attachments to the node were
 known when they were asked for (see ``engine_copies``); those of others are given back untouched.
 Invariants: a row is ordered while all its blocks have the guards with which the request got them, and the fences keep
 them from being rewritten before they are read; every granted slot is committed or given back once.
@@ -32,6 +33,8 @@ from blockyard.core.vocabulary import BlockId, Generation, GroupId, ItemStatus
 _TARGET: Final = 64
 """Slots to have at hand."""
 _ASK_AGAIN_SECONDS: Final = 0.02
+_KEEP_SECONDS: Final = 2.0
+"""How long slots that are not used are kept."""
 _MOST_WAITING: Final = 4_096
 """Entries, each some rows of one request; the oldest are left out."""
 
@@ -102,6 +105,7 @@ class SlotStores:
         self._hold_seconds = hold_seconds
         self._clock = clock
         self._hold_until = 0.0
+        self._keep_until = 0.0
         self._attachments: tuple[int, ...] = ()
         self._slots: deque[_Slot] = deque()
         self._asked: tuple[int, tuple[int, ...]] | None = None
@@ -113,15 +117,13 @@ class SlotStores:
     @property
     def busy(self) -> bool:
         """Whether the engine has to go on stepping: ranks copy, or are about to."""
-        is_held = bool(self._waiting and self._attachments) and self._clock() < self._hold_until
-        return bool(self._under_way) or is_held
+        return bool(self._under_way or self._asked) or self._is_holding
 
     # --- the node and the ranks ---------------------------------------------------------------------------------------
     def attached(self, attachments: tuple[int, ...]) -> None:
         """The ranks are attached anew, all of them; or, without any, there is no node. Slots of before are void."""
         self._attachments = attachments
-        self._give_back(self._slots)
-        self._slots.clear()
+        self._return_all()
 
     def granted(self, news: SlotsGranted) -> None:
         """What was asked for is here."""
@@ -137,6 +139,7 @@ class SlotStores:
             self._give_back(slots)
             return
         self._slots += slots
+        self._keep_until = self._clock() + _KEEP_SECONDS
         if len(slots) < count:
             self._ask_at = self._clock() + _ASK_AGAIN_SECONDS
 
@@ -149,9 +152,12 @@ class SlotStores:
         self._waiting.append(_Waiting(tracked, table, group, first_row, stop_row))
         self._hold_until = self._clock() + self._hold_seconds
 
-    def order(self, number: int) -> CopyOrder | None:
-        """What the ranks store in the step that is being planned."""
-        self._ask()
+    def order(self, number: int, *, idle: bool) -> CopyOrder | None:
+        """What the ranks store in the step that is being planned; ``idle`` if the engine has no requests."""
+        if self._slots and self._clock() >= self._keep_until:
+            self._return_all()
+        if not idle or self._is_holding:
+            self._ask()
         parts: list[_Part] = []
         while self._waiting and self._slots:
             rows = self._waiting.popleft()
@@ -161,6 +167,8 @@ class SlotStores:
             found = self._whole(rows, stop)
             self._on_skipped(stop - rows.first_row - sum(part.count for part in found))
             parts += [_Part(part, tuple(self._slots.popleft() for _ in range(part.count))) for part in found]
+        if idle:
+            self.rest()
         if not parts:
             return None
         self._under_way[number] = _Order(self._attachments, tuple(parts))
@@ -179,6 +187,11 @@ class SlotStores:
             self._settle(part, [is_valid and status is ItemStatus.OK for status in copied])
         return True
 
+    def rest(self) -> None:
+        """The engine has no requests, and perhaps no steps for a while: nothing waits for its slots."""
+        if not self._is_holding:
+            self._return_all()
+
     def forget(self) -> None:
         """Nothing is stored any more."""
         self._waiting.clear()
@@ -186,6 +199,14 @@ class SlotStores:
         self._slots.clear()
 
     # --- inside -------------------------------------------------------------------------------------------------------
+    @property
+    def _is_holding(self) -> bool:
+        return bool(self._waiting and self._attachments) and self._clock() < self._hold_until
+
+    def _return_all(self) -> None:
+        self._give_back(self._slots)
+        self._slots.clear()
+
     def _ask(self) -> None:
         wanted = _TARGET - len(self._slots)
         if self._asked is None and self._attachments and 2 * wanted >= _TARGET and self._clock() >= self._ask_at:

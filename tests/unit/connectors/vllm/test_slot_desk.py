@@ -233,6 +233,39 @@ def test_without_a_connection_nothing_is_ordered_and_old_slots_are_not_used_over
     assert [(life, slots) for life, _, slots, *_ in desk.orders.committed] == [(2, [6])]
 
 
+def test_slots_that_are_not_used_soon_go_back_and_others_are_asked_for() -> None:
+    desk = Desk()
+    desk.ready(3, 4)
+    desk.now = 1.9
+    desk.desk.plan()
+    assert desk.orders.aborted == []
+    desk.now = 2.0
+    desk.desk.plan()
+    assert desk.orders.aborted == [(1, 1, [3, 4])]
+    desk.grant(grant=2)
+    desk.now = 2.1
+    desk.desk.plan()
+    assert desk.orders.reserved == [64, 62, 64]
+
+
+def test_an_idle_engine_holds_no_slots_and_steps_until_it_knows_of_all() -> None:
+    desk = Desk()
+    desk.ready(3, 4)
+    desk.stores.rest()
+    assert desk.orders.aborted == [(1, 1, [3, 4])]
+    desk.now = 1.0
+    desk.desk.plan()
+    assert desk.desk.busy, "an answer is awaited"
+    desk.grant(5, grant=2)
+    assert desk.desk.plan(idle=True).stores == ()
+    assert desk.orders.aborted[1:] == [(1, 2, [5])]
+    assert not desk.desk.busy
+    reserved = len(desk.orders.reserved)
+    desk.now = 2.0
+    desk.desk.plan(idle=True)
+    assert len(desk.orders.reserved) == reserved
+
+
 def test_every_allocation_travels_once_with_whom_it_is_for() -> None:
     desk = Desk()
     desk.desk.reused(np.array([1, 2]), by_others=False)
