@@ -5,6 +5,7 @@ end of its log. Threading: one thread.
 """
 
 import json
+import os
 import select
 import signal
 import subprocess
@@ -73,7 +74,7 @@ class EngineChild:
         try:
             self._process.wait(_QUIT_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.send_signal(signal.SIGKILL)
+            os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()

@@ -1,17 +1,24 @@
 """Orders from the parent: JSON lines in, one answer each; whatever else writes to standard output goes to the log.
 
+Invariants: the program ends with its input, and with its parent, in the middle of an order too.
 Threading: one thread.
 """
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import traceback
-from typing import Any
+from typing import Any, Final
+
+_PR_SET_PDEATHSIG: Final = 1
 
 
 def serve(target: Any) -> None:
-    """Call the method that each order names, until the input ends."""
+    """Call the method that each order names, until the input ends or the parent does."""
+    # A parent that ended before this line has left an input that ends at once.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     for line in sys.stdin:

@@ -1,13 +1,18 @@
 """Benchmarks of a real engine: what they replay, and what they say where there is no engine."""
 
+import contextlib
 import json
+import os
+import select
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from bench.cases import CASES
 from bench.engine.child import EngineChild, EngineChildError
-from bench.engine.environment import obstacle
+from bench.engine.environment import ROOT, obstacle
 from bench.engine.models import MODELS
 from bench.engine.replay import TRACE, TracedRequest, prompt_of, random_prompts, read_trace
 
@@ -74,6 +79,41 @@ def test_a_program_that_ends_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
         pytest.raises(EngineChildError, match=r"order idle(?s:.*)No module named"),
     ):
         child.ask("idle", seconds=1.0)
+
+
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE)
+child.stdin.write(b'{"order": "hang"}\\n')
+child.stdin.flush()
+child.wait()
+"""
+CHILD = """
+import os, signal, sys
+from bench.engine.programs.orders import serve
+
+class Engine:
+    def hang(self):
+        os.write(2, b"%d\\n" % os.getpid())
+        signal.pause()
+
+serve(Engine())
+"""
+
+
+def test_a_program_in_the_middle_of_an_order_ends_with_a_parent_that_is_killed() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD], stderr=subprocess.PIPE, cwd=ROOT)
+    assert parent.stderr is not None
+    with parent.stderr as said, parent:
+        child = os.pidfd_open(int(said.readline()))
+        try:
+            parent.kill()
+            ended, _, _ = select.select([child], [], [], 30.0)
+            assert ended == [child]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(child, signal.SIGKILL)
+            os.close(child)
 
 
 def test_a_line_of_the_trace_names_its_conversation() -> None:
