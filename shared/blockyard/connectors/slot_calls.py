@@ -5,18 +5,16 @@
     reserve_store -> slots ─ranks copy─► commit_store per shard     abort_store: no rank writes them any more
     stage_load -> slots ─ranks copy─► close_load                    until then they stay pinned
 
-``StoreCredits`` keeps slots granted ahead, so that no step of an engine waits for them.
 Invariants: what a lost connection or another arena made void is refused by the block-manager, never mistaken.
-Threading: one event loop; ``StoreCredits.take`` may be called on it only, and never waits.
+Threading: one event loop.
 """
 
 import asyncio
 import logging
 from array import array
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, final
+from typing import Final, final
 
 from blockyard.connectors.call_columns import column, wire_run
 from blockyard.connectors.load_result import LoadResult
@@ -172,69 +170,6 @@ class SlotCalls:
         except BlockyardError as error:
             _log.debug("a staged load was not closed: %s", error)
         link.forget(load)
-
-
-class Reserving(Protocol):
-    """Who grants slots."""
-
-    async def reserve_store(self, count: int) -> StoreGrant:
-        """Ask for slots."""
-        ...
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class StoreCredit:
-    """One slot that may be written now."""
-
-    grant: int
-    slot: BlockId
-    generation: Generation
-
-
-@final
-class StoreCredits:
-    """Slots granted ahead: ``take`` never waits, ``refill`` asks for more below half of ``target``."""
-
-    def __init__(self, calls: Reserving, target: int) -> None:
-        """Keep up to ``target`` slots."""
-        self._calls = calls
-        self._target = target
-        self._credits: deque[StoreCredit] = deque()
-        self._life = 0
-        self._refilling = False
-
-    def __len__(self) -> int:
-        """Slots at hand."""
-        return len(self._credits)
-
-    def take(self, count: int) -> tuple[StoreCredit, ...]:
-        """Up to ``count`` slots, oldest first; what is missing is not stored."""
-        return tuple(self._credits.popleft() for _ in range(min(count, len(self._credits))))
-
-    def forget(self) -> None:
-        """The session, a rank or the arena is lost: every slot is void."""
-        self._life += 1
-        self._credits.clear()
-
-    async def refill(self) -> None:
-        """Ask for more where fewer than half are left; one question at a time, and errors mean none for now."""
-        if self._refilling or 2 * len(self._credits) > self._target:
-            return
-        self._refilling = True
-        life = self._life
-        try:
-            granted = await self._calls.reserve_store(self._target - len(self._credits))
-        except BlockyardError as error:
-            _log.debug("no store credits now: %s", error)
-        else:
-            if life == self._life:
-                self._credits.extend(
-                    StoreCredit(granted.grant, slot, generation)
-                    for slot, generation in zip(granted.slots, granted.generations, strict=True)
-                )
-        finally:
-            self._refilling = False
 
 
 def _staged(load: LoadId, staged: channel.LoadStaged, rows: int) -> StagedLoad:
