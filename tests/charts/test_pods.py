@@ -40,6 +40,18 @@ def services(rendered: Rendered) -> list[tuple[PodTemplate, Manifest]]:
     return [(pod, item) for pod in rendered.pods for item in pod.spec["containers"] if item["name"] in SERVICES]
 
 
+# --- processes -----------------------------------------------------------------------------------------------------
+def test_the_block_manager_sees_the_processes_of_engines_where_that_is_asked_for() -> None:
+    seen: Values = {"node": {"seesEngineProcesses": True}}
+    for kind, field in (({}, "hostPID"), (SIDECAR, "shareProcessNamespace")):
+        without, with_it = render(EXTERNAL, kind), render(EXTERNAL, kind, seen)
+        before, after = (found.pod("node").spec for found in (without, with_it))
+        assert after == before | {field: True}
+        assert field not in before
+        others = [pod.spec for pod in with_it.pods if pod.spec != after]
+        assert not any({"hostPID", "shareProcessNamespace"} & set(spec) for spec in others)
+
+
 # --- security ---------------------------------------------------------------------------------------------------------
 @in_every_case
 def test_pods_meet_restricted_but_for_folders_of_the_machine(rendered: Rendered) -> None:

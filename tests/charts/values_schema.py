@@ -210,6 +210,7 @@ def _node() -> Schema:
             # Longer than the grace time of a service.
             "terminationGracePeriodSeconds": _number(15),
             "runtimeClassName": _text(f"^({_NAME})?$"),
+            "seesEngineProcesses": _flag(),
             "updateStrategy": _free() | {"required": ["type"]},
             "hostPath": _closed(folders),
             "sidecar": _closed({"g3": _closed(g3)}),
