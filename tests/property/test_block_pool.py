@@ -379,7 +379,6 @@ class PoolMachine(RuleBasedStateMachine):
 SETTINGS = settings(
     max_examples=200,
     stateful_step_count=50,
-    deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -41,7 +41,7 @@ def wrong_within(seeds: int, executor: Executor, fence: Fence, *, slots: bool = 
 
 # --- all up -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("executor", EXECUTORS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), ranks=st.integers(1, 3))
 def test_with_all_fences_no_wrong_byte_is_stored_or_read(executor: Executor, seed: int, ranks: int) -> None:
     found = run(seed, executor, ranks=ranks, turns=800)

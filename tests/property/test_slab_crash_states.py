@@ -139,7 +139,7 @@ class Scenario:
 S, R, F, C, M = Do.STORE, Do.RELEASE, Do.FREE, Do.CYCLE, Do.CYCLE_AND_RELEASE
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(ACTIONS)
 @example([(S, 0), (R, 0), (C, 0), (C, 0), (F, 0), (C, 0), (S, 0), (R, 0), (C, 0), (C, 0)])
 @example([(S, 0), (R, 0), (C, 0), (C, 0), (S, 0), (C, 0), (R, 0), (C, 0), (C, 0)])

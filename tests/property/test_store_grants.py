@@ -260,4 +260,4 @@ class GrantMachine(RuleBasedStateMachine):
 
 
 TestGrants = GrantMachine.TestCase
-TestGrants.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestGrants.settings = settings(max_examples=200, stateful_step_count=50)

@@ -62,7 +62,7 @@ def wrong_rows(schedule: Sequence[frozenset[Moment]], *, quarantine: bool) -> in
     return wrong
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.frozensets(st.sampled_from(Moment)), min_size=SLOTS // ROWS, max_size=SLOTS))
 def test_no_row_has_bytes_of_a_rank_that_stood_still(schedule: list[frozenset[Moment]]) -> None:
     assert wrong_rows(schedule, quarantine=True) == 0
