@@ -48,6 +48,7 @@ async def test_every_executor_survives_the_services_of_its_node(nodes: Nodes, ex
 async def test_every_executor_serves_several_groups(nodes: Nodes, executor: Executor) -> None:
     async with nodes.place(EngineSetup(model=GEMMA3, executor=executor)) as place:
         await place.check(PROMPTS, 0)
-        await place.stored(ROWS + len(PROMPTS), Tier.G2)
+        # How many rows of a window that has passed them are stored is a matter of time.
+        await place.stored(ROWS + len(PROMPTS), Tier.G2, or_more=True)
         await place.engine.reset()
         await place.check(PROMPTS, 192)

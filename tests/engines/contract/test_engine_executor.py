@@ -106,12 +106,13 @@ def copying(make_engine: Callable[..., Engine], arena: Arena, request: pytest.Fi
 
 
 def test_rows_are_copied_in_the_step_that_completes_them_and_committed_with_the_next(copying: Copying) -> None:
-    copying.slots.free = [4, 6, 2]
-    copying.until(lambda: copying.slots.grants)
     engine = copying.engine
+    copying.slots.free = [4, 6, 2]
+    engine.request("busy", 5, seed=9, output=60)
+    copying.until(lambda: copying.slots.grants)
     engine.request("a", 3 * ROW + 5, output=3)
     step = copying.step()
-    assert step.tokens == {"a": 3 * ROW + 5}
+    assert step.tokens["a"] == 3 * ROW + 5
     assert [row.slot for order in step.plan.copies.stores for row in order.rows] == [4, 6, 2]
     blocks = table(engine, "a")
     copying.until(lambda: copying.slots.committed)
@@ -126,7 +127,7 @@ def test_rows_are_copied_in_the_step_that_completes_them_and_committed_with_the_
 
 @pytest.mark.parametrize("copying", [60_000], indirect=True)
 def test_a_row_waits_for_a_slot_and_is_stored_from_the_blocks_of_a_request_that_is_gone(copying: Copying) -> None:
-    copying.until(lambda: copying.slots.grants)
+    copying.step()
     copying.engine.request("a", ROW + 5, output=1)
     copying.step()
     assert copying.slots.committed == []
@@ -139,14 +140,16 @@ def test_a_row_waits_for_a_slot_and_is_stored_from_the_blocks_of_a_request_that_
 
 def test_blocks_that_others_got_meanwhile_are_not_stored(copying: Copying) -> None:
     engine = copying.engine
-    copying.until(lambda: copying.slots.grants)
+    copying.step()
     engine.request("a", ROW + 5, output=1)
     copying.step()
     for number in range(2):
         engine.request(f"b{number}", 1_000, seed=40 + number, output=1, parameters={"blockyard": "off"})
     copying.until(lambda: not engine.scheduler.requests)
     copying.slots.free = [3]
+    engine.request("c", 5, seed=9, output=600, parameters={"blockyard": "off"})
     copying.until(lambda: not engine.half._desk.stores._waiting)
+    copying.until(lambda: not engine.scheduler.requests)
     assert copying.slots.committed == []
     engine.check_nothing_is_left()
 
@@ -206,6 +209,7 @@ def test_a_request_that_is_aborted_while_it_is_loaded_gives_its_blocks_back_when
 def test_what_the_node_gave_before_the_rank_attached_anew_is_not_used(copying: Copying) -> None:
     engine = copying.engine
     copying.slots.free = [4, 6]
+    engine.request("busy", 5, seed=9, output=60)
     copying.until(lambda: copying.slots.grants)
     copying.attach()
     engine.request("a", 2 * ROW + 5, output=4)
