@@ -9,7 +9,7 @@ Threading: the scheduler's thread.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Any, Final, Protocol, final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,39 @@ from blockyard.core.vocabulary import EngineBlockId, Guard
 
 Numbers = npt.NDArray[np.int64]
 FILLER: Final = 0
-_NO_BLOCKS: Final[Numbers] = np.empty(0, np.int64)
+_FEW: Final = 4
+"""So many numbers are quicker taken one by one than as an array."""
+
+
+class GivenBlocks(Protocol):
+    """Numbers of the blocks that an engine gave to a request."""
+
+    def __len__(self) -> int:
+        """Number of blocks."""
+        ...
+
+    def __getitem__(self, places: slice, /) -> list[int]:
+        """Numbers of some of them."""
+        ...
+
+
+@final
+class BlockNumbers:
+    """The same, out of the engine's own blocks: none is read that is not asked for."""
+
+    __slots__ = ("_blocks",)
+
+    def __init__(self, blocks: Sequence[Any]) -> None:
+        """Of these blocks, in order."""
+        self._blocks = blocks
+
+    def __len__(self) -> int:
+        """Number of blocks."""
+        return len(self._blocks)
+
+    def __getitem__(self, places: slice, /) -> list[int]:
+        """Numbers of some of them."""
+        return [block.block_id for block in self._blocks[places]]
 
 
 @final
@@ -41,17 +73,28 @@ class BlockTable:
     def __init__(self, pages_per_row: int) -> None:
         """Begin with none."""
         self._per_row = pages_per_row
-        self._blocks: Numbers = _NO_BLOCKS
+        self._blocks: Numbers = np.empty(0, np.int64)
         self._guards: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
+        self._count = 0
+        """Entries in use; the room behind them is for blocks to come."""
 
     def __len__(self) -> int:
         """Number of blocks."""
-        return len(self._blocks)
+        return self._count
 
-    def append(self, blocks: Numbers, guards: EngineGuards) -> None:
+    def append(self, blocks: Numbers | Sequence[int], guards: EngineGuards) -> None:
         """More blocks at the end, with the guards that they have now."""
-        self._blocks = np.concatenate((self._blocks, blocks))
-        self._guards = np.concatenate((self._guards, guards.values(blocks)))
+        first, stop = self._count, self._count + len(blocks)
+        if stop > len(self._blocks):
+            room = stop + stop // 4 + _FEW
+            self._blocks, self._guards = np.resize(self._blocks, room), np.resize(self._guards, room)
+        if len(blocks) <= _FEW:
+            for place, block in enumerate(blocks, first):
+                self._blocks[place], self._guards[place] = block, guards.guard(EngineBlockId(int(block)))
+        else:
+            numbers = np.asarray(blocks, np.int64)
+            self._blocks[first:stop], self._guards[first:stop] = numbers, guards.values(numbers)
+        self._count = stop
 
     def wanted(self, first_row: int, stop_row: int, held_blocks: int) -> RowPages | None:
         """Pages of rows to be loaded; None where the group needs none of them.
@@ -60,7 +103,7 @@ class BlockTable:
         at the start without any page are left out.
         """
         start, stop = first_row * self._per_row, stop_row * self._per_row
-        if stop > len(self._blocks):
+        if stop > self._count:
             return None
         pages = self._blocks[start:stop].copy()
         pages[: max(0, held_blocks - start)] = NO_PAGE
@@ -79,7 +122,7 @@ class BlockTable:
 
     def intact(self, first_row: int, stop_row: int, guards: EngineGuards) -> list[RowPages]:
         """Stretches of rows all of whose blocks still belong to this table."""
-        stop_row = min(stop_row, len(self._blocks) // self._per_row)
+        stop_row = min(stop_row, self._count // self._per_row)
         if stop_row <= first_row:
             return []
         places = slice(first_row * self._per_row, stop_row * self._per_row)

@@ -16,6 +16,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 
 from blockyard.connectors.engine_guards import EngineGuards
 from blockyard.connectors.vllm import layout
+from blockyard.connectors.vllm.block_tables import BlockNumbers
 from blockyard.connectors.vllm.metadata import BlockyardMetadata, BlockyardWorkerMetadata
 from blockyard.connectors.vllm.node_calls import NodeCalls, ThreadedCalls
 from blockyard.connectors.vllm.rank_half import RankHalf
@@ -105,7 +106,8 @@ class BlockyardConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         """The request has its blocks."""
-        self._ask(lambda half: half.allocated(request, blocks.get_block_ids(), num_external_tokens), None)
+        given = tuple(BlockNumbers(group) for group in blocks.blocks)
+        self._ask(lambda half: half.allocated(request, given, num_external_tokens), None)
 
     def get_external_cache_hit_sources(self, request: Any, num_external_tokens: int) -> Any:
         """Where the tokens of a hit come from, in the engine's words."""

@@ -24,7 +24,7 @@ import numpy as np
 
 from blockyard.connectors.engine_guards import EngineGuards
 from blockyard.connectors.vllm.admission import Admission
-from blockyard.connectors.vllm.block_tables import FILLER, BlockTable, Numbers
+from blockyard.connectors.vllm.block_tables import FILLER, BlockTable, GivenBlocks, Numbers
 from blockyard.connectors.vllm.connector_counts import ConnectorCounts
 from blockyard.connectors.vllm.node_calls import LoadEnded, LookupAnswered, NodeCalls, NodeState, StoresSettled
 from blockyard.connectors.vllm.row_loads import LoadOutcome, RowLoads
@@ -122,7 +122,7 @@ class SchedulerHalf:
             self._admission.lease(tracked, hit)
         return hit.tokens, hit.tokens > 0
 
-    def allocated(self, request: EngineRequest, blocks: tuple[Sequence[int], ...], external_tokens: int) -> None:
+    def allocated(self, request: EngineRequest, blocks: tuple[GivenBlocks, ...], external_tokens: int) -> None:
         """The engine allocated; ``blocks`` are the whole tables of the request, per group."""
         tracked = self._tracked(request)
         admitting, tracked.admitting = tracked.admitting, False
@@ -273,11 +273,11 @@ class SchedulerHalf:
 
     # --- inside: tables -----------------------------------------------------------------------------------------------
     def _begin_tables(
-        self, tracked: TrackedRequest, blocks: tuple[Sequence[int], ...], local_tokens: int, *, by_others: bool
+        self, tracked: TrackedRequest, blocks: tuple[GivenBlocks, ...], local_tokens: int, *, by_others: bool
     ) -> None:
         tracked.tables = self._new_tables()
         for group, table, given in zip(self._facts.groups, tracked.tables, blocks, strict=True):
-            all_blocks = np.asarray(given, np.int64)
+            all_blocks = np.asarray(given[:], np.int64)
             held = min(len(all_blocks), local_tokens // group.engine_block_tokens)
             table.append(all_blocks[:held], self._guards)
             self._take_over(table, all_blocks[held:], by_others=by_others)
@@ -285,23 +285,34 @@ class SchedulerHalf:
 
     def _take_over(self, table: BlockTable, blocks: Numbers, *, by_others: bool = False) -> None:
         """Blocks that were somebody else's, or nobody's, become this request's; others may be about to fill them."""
-        if not len(blocks):
-            return
+        if len(blocks):
+            self._reuse(blocks, by_others=by_others)
+            table.append(blocks, self._guards)
+
+    def _reuse(self, blocks: Numbers, *, by_others: bool) -> None:
+        """Before anything is written into these blocks."""
         new = blocks[blocks != FILLER]
         self._guards.raise_guards(new)
         self._reused.append(new)
         if self._desk is not None:
             self._desk.reused(new, by_others=by_others)
-        table.append(blocks, self._guards)
 
     def _grow_tables(self, cached: Any) -> None:
+        grown: list[tuple[BlockTable, Sequence[int]]] = []
+        numbers: list[int] = []
         for request_id, new_blocks in zip(cached.req_ids, cached.new_block_ids, strict=True):
             if new_blocks is None or request_id in cached.resumed_req_ids:
                 continue  # a resumed request was told of at its allocation
             tracked = self._requests.get(request_id)
             if tracked is not None:
                 for table, blocks in zip(tracked.tables, new_blocks, strict=True):
-                    self._take_over(table, np.asarray(blocks, np.int64))
+                    if blocks:
+                        grown.append((table, blocks))
+                        numbers += blocks
+        if grown:
+            self._reuse(np.array(numbers, np.int64), by_others=False)
+            for table, blocks in grown:
+                table.append(blocks, self._guards)
 
     def _end(
         self,
