@@ -6,7 +6,7 @@ the node are killed under it: rows may be misses then, but no byte is wrong.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class Prompt:
     """A request of the engine: rows of its own for each name."""
 
     num_preemptions = 0
-    kv_transfer_params = None
+    kv_transfer_params: Mapping[str, Any] | None = None
     num_tokens = 1_000
 
     def __init__(self, name: int, rows: int) -> None:
@@ -158,7 +158,7 @@ class Engine:
     def compute(self, prompt: Prompt, first_block: int) -> None:
         """One step that computes a whole prompt."""
         blocks = np.arange(first_block, first_block + prompt.rows * PER_ROW)
-        self.guards.raise_guards(blocks)
+        self.guards.raise_guards([EngineBlockId(int(block)) for block in blocks])
         table = BlockTable(PER_ROW)
         table.append(blocks, self.guards)
         self.desk.reused(blocks, by_others=False)
@@ -174,9 +174,9 @@ class Engine:
     async def load(self, prompt: Prompt, first_block: int) -> tuple[list[ItemStatus], list[Tier | None]]:
         """Load a prompt, and compare every byte of what is said to be there."""
         blocks = np.arange(first_block, first_block + prompt.rows * PER_ROW)
-        self.guards.raise_guards(blocks)
-        self.desk.reused(blocks, by_others=False)
         pages = [EngineBlockId(int(block)) for block in blocks]
+        self.guards.raise_guards(pages)
+        self.desk.reused(blocks, by_others=False)
         hashes = prompt.block_hashes[PER_ROW - 1 :: PER_ROW]
         self.loads += 1
         self.ended.clear()
