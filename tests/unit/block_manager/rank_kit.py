@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from tests.unit.block_manager.world import MODEL, OW, Engine, World
+from tests.unit.block_manager.world import MODEL, OW, RT, Engine, World
 
 from blockyard.core.arena_writers import AttachmentId, RankId, RankProcess
 from blockyard.core.block_name import names_of
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.store_grants import GrantedSlots
 from blockyard.core.vocabulary import BlockId, EngineId, LoadId, RequestId, Tier
-from blockyard.testing.fake_slots import payload_of
-from blockyard.tiers.header import HeaderState
+from blockyard.testing.fake_slots import FakeTier, payload_of
 from blockyard_block_manager.arena_writers import RankWriters
 
 
@@ -128,14 +127,22 @@ def ranks_of(world: World, name: str = "e", count: int = 2) -> Ranks:
 
 
 def replace_arena(world: World) -> None:
-    """The offload-worker comes back with another arena, which it was asked for."""
+    """The offload-worker comes back with another arena, which it was asked for; a remote-tier keeps the old one."""
     world.lose(OW)
-    arena = world.tiers[Tier.G2]
-    for slot in arena.slots:
-        slot.state, slot.generation, slot.payload = HeaderState.EMPTY, 0, b""
-    arena.name = bytes(15) + bytes([arena.name[-1] ^ 1])
+    old = world.tiers[Tier.G2]
+    if RT in world.workers:
+        world.workers[RT].tiers = dict(world.tiers)
+    world.tiers[Tier.G2] = FakeTier.of(f"not {old.name[:8].hex()[:12]}", len(old.slots))
     world.attach(OW)
-    world.settle()
+    if RT not in world.workers:
+        world.settle()
+
+
+def attach_remote_tier(world: World) -> None:
+    """The remote-tier attaches anew, and maps the arena of now; what it has under way stays in the old one."""
+    world.lose(RT)
+    world.workers[RT].tiers = world.tiers
+    world.attach(RT)
 
 
 def same(found: Sequence[bytes], run: ChainRun) -> bool:
