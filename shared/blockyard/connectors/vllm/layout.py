@@ -209,12 +209,18 @@ def description(config: Any, kv_cache_config: Any, settings: ConnectorSettings) 
         groups=facts.groups,
         ranks=facts.ranks,
         executor=executor_of(config, settings),
+        life=engine_life(config),
     )
 
 
 def engine_id(config: Any, settings: ConnectorSettings) -> EngineId:
     """Name of the engine at the node, the same in all its processes."""
     return EngineId(settings.name or str(config.kv_transfer_config.engine_id))
+
+
+def engine_life(config: Any) -> str:
+    """Name of this start of the engine, the same in all its processes: one that outlived it is no rank of the next."""
+    return str(config.instance_id)
 
 
 def dp_rank(config: Any) -> int:

@@ -112,9 +112,9 @@ class RankHalf:
 
     def _attach(self, memory: RankMemory | None, regions: Regions, **told: Any) -> None:
         engine = layout.engine_id(self._config, self._settings)
-        dp_rank = layout.dp_rank(self._config)
+        dp_rank, life = layout.dp_rank(self._config), layout.engine_life(self._config)
         self._link = ClientThread(
-            lambda: RankLink(self._settings.socket, engine, dp_rank, self._rank, memory, regions, **told),
+            lambda: RankLink(self._settings.socket, engine, dp_rank, self._rank, memory, regions, life=life, **told),
             f"blockyard-rank-{self._rank}",
         )
         self._link.start()
