@@ -11,6 +11,7 @@ line as the answer::
     step count                             stepped
     metrics prefix                         metrics: name and labels -> value
     processes                              processes: ids of all of the engine -> command
+    chunks                                 chunks: whether a prompt may be computed in parts
     quit                                   nothing; the engine ends
 
 What goes wrong is answered with ``error``. An engine leads a process group of its own and dies with the process that
@@ -100,6 +101,10 @@ class Driver:
                 labels = {name: text for name, text in metric.labels.items() if name not in ("engine", "model_name")}
                 found[f"{metric.name}{json.dumps(labels, sort_keys=True) if labels else ''}"] = value
         return {"metrics": found}
+
+    def chunks(self) -> dict[str, Any]:
+        """Whether the engine computes a prompt in parts, as it has configured itself."""
+        return {"chunks": bool(self._engine.llm_engine.vllm_config.scheduler_config.enable_chunked_prefill)}
 
     def close(self) -> None:
         """End the engine in order, its connector included."""

@@ -122,6 +122,10 @@ class Engines:
             found += self._expected[key]
         return tuple(found)
 
+    async def goes_on_after_a_prefix(self, model: Model) -> bool:
+        """Whether the engine can compute the rest of a prompt, by its own word."""
+        return bool((await self._plain_engine(model).ask("chunks"))["chunks"])
+
     def close(self) -> None:
         """End all."""
         for engine in (*self._running.values(), *self._plain.values()):
