@@ -8,7 +8,7 @@ import urllib.request
 from pathlib import Path
 
 PROMPT_CHARACTERS = 1_200
-START_SECONDS = 300.0
+START_SECONDS = 240.0
 
 
 def wait_ready(url: str) -> None:

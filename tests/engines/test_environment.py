@@ -4,7 +4,11 @@ import json
 import subprocess
 from typing import Final
 
+import pytest
 from tests.engines.engine_process import PYTHON, QUIET
+
+# To import the engine takes a slow machine a minute.
+pytestmark = pytest.mark.timeout(300)
 
 _OURS: Final = ("blockyard.core", "blockyard.wire", "blockyard.connectors")
 _MORE: Final = {"blockyard", "blockyard.runtime", "blockyard.runtime.backoff"}
@@ -32,7 +36,7 @@ print(json.dumps({"modules": modules, "asked": sorted(asked - sys.stdlib_module_
 
 def run(code: str) -> str:
     done = subprocess.run(
-        (str(PYTHON), "-c", code), capture_output=True, text=True, check=False, timeout=120, env=QUIET
+        (str(PYTHON), "-c", code), capture_output=True, text=True, check=False, timeout=240, env=QUIET
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()[-1]

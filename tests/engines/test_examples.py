@@ -13,10 +13,12 @@ from tests.engines.engine_process import QUIET, ROOT
 
 from blockyard.cli.run_folder import RunFolder
 
-pytestmark = pytest.mark.timeout(500)
+pytestmark = pytest.mark.timeout(900)
 
 BLOCKS = sorted({command.block for command in commands_of(Runner.ENGINES)}, key=lambda block: block.line)
-START_SECONDS = 240
+START_SECONDS = 280
+# The engine writes its log among the output of the program otherwise.
+AS_ON_THE_PAGE = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_LOGGING_STREAM": "ext://sys.stderr"}
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +37,7 @@ class Terminal:
     """Where somebody follows the page."""
 
     def __init__(self, folder: Path, port: int) -> None:
+        self._log = folder / "background.log"
         self._names = {"/tmp/by-vllm": str(folder), "8123": str(port)}
         self._shells: list[subprocess.Popen[str]] = []
 
@@ -44,18 +47,18 @@ class Terminal:
         for shown, meant in self._names.items():
             text = text.replace(shown, meant)
         # The shell would wait for what still holds its output.
-        text = text.replace(" &\n", " >/dev/null 2>&1 &\n")
+        text = text.replace(" &\n", f" >>{self._log} 2>&1 &\n")
         shell = subprocess.Popen(
             ["sh", "-eu", "-c", text],
             cwd=ROOT,
-            env=os.environ | QUIET | {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"},
+            env=os.environ | QUIET | AS_ON_THE_PAGE,
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
         self._shells.append(shell)
         printed, _ = shell.communicate(timeout=START_SECONDS)
-        assert shell.returncode == 0
+        assert shell.returncode == 0, self._log.read_text(errors="replace")[-4_000:]
         return printed
 
     def end(self, shells: int) -> None:

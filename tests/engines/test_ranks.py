@@ -10,7 +10,7 @@ from tests.engines.engine_kit import OW, EngineSetup, Nodes
 from blockyard.core.errors import ServerStartError
 from blockyard.core.vocabulary import Tier
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 PROMPTS = [prompt(number) for number in range(2)]
 ROWS = 3 * len(PROMPTS)
