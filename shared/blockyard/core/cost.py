@@ -148,7 +148,9 @@ class CostModel:
         known = [Tier.G2]
         if self._prefill.line is not None:
             known += [tier for tier in _TIERS[1:] if self._loads[tier].line is not None]
-        strange = ~np.isin(tiers, known)
+        is_known = np.zeros(int(max(_TIERS)) + 1, np.bool_)
+        is_known[known] = True
+        strange = ~is_known[tiers]
         return int(np.argmax(strange)) if strange.any() else len(tiers)
 
     def _load(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.engines.contract.engine_parts import BLOCK, ROW, Engine, table
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 
 from blockyard.core.errors import ConfigurationError
 from blockyard.core.kv_groups import NO_PAGE
@@ -26,6 +27,24 @@ def test_blocks_that_are_no_whole_number_of_engine_blocks_are_refused(make_engin
 def test_a_failure_policy_that_ends_requests_is_refused(make_engine: Make) -> None:
     with pytest.raises(ConfigurationError, match="kv_load_failure_policy"):
         make_engine(policy="fail")
+
+
+def test_an_engine_that_cannot_place_its_memory_is_refused_by_name(
+    make_engine: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(KVConnectorBase_V1, "get_mem_pool_context")
+    with pytest.raises(ConfigurationError, match=r"where its KV cache lies.*blockyard\.executor"):
+        make_engine()
+    make_engine(extra={"blockyard.executor": "engine"})
+
+
+def test_an_engine_that_cannot_hear_of_failed_loads_of_several_groups_is_refused_by_name(
+    make_engine: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(KVConnectorBase_V1, "get_transfer_results")
+    with pytest.raises(ConfigurationError, match="several KV groups"):
+        make_engine(windows=(0, ROW))
+    make_engine()
 
 
 def test_a_connector_that_is_switched_off_does_nothing(make_engine: Make) -> None:
