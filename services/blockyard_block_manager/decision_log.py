@@ -2,7 +2,8 @@
 
 Engines report after admission; a request that is admitted again is reported again and its latest report counts. The log
 is a ring by request: the one that was reported longest ago is forgotten first. Two engines may use one name for a
-request, so a name stands for a report per engine.
+request, so a name stands for a report per engine. Engines add endings to the names that their clients know, each after
+a hyphen: the name without them stands for the request that was reported last.
 Invariants: at most ``CAPACITY`` requests and ``ENGINES_PER_REQUEST`` reports of each; a message that is refused has
 changed nothing; nothing here steers anything.
 Threading: one event loop.
@@ -101,6 +102,7 @@ class DecisionLog:
         Raises:
             RequestNotSeenError: nothing is.
         """
+        request = self._named(request)
         reports = self._requests.get(request)
         if not reports:
             raise RequestNotSeenError("not seen here", request=request[:_MAX_REQUEST_NAME], remembered=len(self))
@@ -120,6 +122,12 @@ class DecisionLog:
             )
             for (engine, dp_rank), entry in reports.items()
         )
+
+    def _named(self, request: str) -> str:
+        """Name under which a request was reported."""
+        if request in self._requests or not request:
+            return request
+        return next((name for name in reversed(self._requests) if name.startswith(f"{request}-")), request)
 
 
 def _check(decision: RequestDecision) -> None:

@@ -77,9 +77,7 @@ def test_every_answer_is_as_documented_and_every_error_a_problem(
     method: str, path: str, mode: GenerationMode, document: schemathesis.BaseSchema
 ) -> None:
     @given(case=document[path][method].as_strategy(generation_mode=mode))
-    @settings(
-        derandomize=True, max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck)
-    )
+    @settings(derandomize=True, max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck))
     def attempt(case: schemathesis.Case[Any]) -> None:
         answer = case.call()
         case.validate_response(answer, checks=CHECKS)

@@ -117,3 +117,15 @@ def test_loads_are_on_until_they_are_switched_off_and_followers_hear_each_change
     assert not switch.enabled
     assert switch.switch(True)
     assert heard == [True, False, True]
+
+
+def test_a_request_is_found_by_the_name_that_its_client_knows() -> None:
+    log = DecisionLog(FakeClock())
+    log.report(ENGINE, 0, [decision("cmpl-7f21-0-aa"), decision("cmpl-7f2-0-bb")])
+    log.report(ENGINE, 0, [decision("cmpl-7f21-0-cc")])
+
+    assert [found.request for found in log.of("cmpl-7f21")] == ["cmpl-7f21-0-cc"]
+    with pytest.raises(RequestNotSeenError):
+        log.of("cmpl-7f")
+    with pytest.raises(RequestNotSeenError):
+        log.of("")

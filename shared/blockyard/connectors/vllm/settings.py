@@ -31,7 +31,7 @@ class ConnectorSettings:
     block_tokens: int = 512
     """Tokens of a block, as the node has them; a whole number of engine blocks."""
     executor: Executor | None = None
-    """Who copies; None chooses by the platform: ``mapped`` on CPU, ``engine`` on accelerators."""
+    """Who copies; left out, the platform decides: ``mapped`` on CPU, ``engine`` on accelerators."""
     lookup_wait_ms: int = 100
     """How long a request waits for the answer of its lookup before it is computed."""
     load_timeout_ms: int = 5_000
@@ -71,9 +71,14 @@ def connector_settings(given: Mapping[str, Any]) -> ConnectorSettings:
     return ConnectorSettings(**values)
 
 
-def opted_out(parameters: Mapping[str, Any] | None) -> bool:
-    """Whether a request asks not to be served from, nor stored in, the lower tiers."""
-    return parameters is not None and parameters.get(REQUEST_KEY) in ("off", False)
+def opted_out(parameters: object) -> bool:
+    """Whether a request asks not to be served from, nor stored in, the lower tiers.
+
+    What a client sends in another shape asks for nothing of ours; any word but "on" for our key means off.
+    """
+    if not isinstance(parameters, Mapping) or REQUEST_KEY not in parameters:
+        return False
+    return parameters[REQUEST_KEY] not in (True, "on")
 
 
 def _text(key: str, value: Any) -> str:

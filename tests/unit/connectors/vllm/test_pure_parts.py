@@ -60,6 +60,11 @@ def test_a_connector_that_is_switched_off_needs_no_socket() -> None:
 
 def test_a_request_stays_out_by_its_own_word_only() -> None:
     assert opted_out({"blockyard": "off"})
+    assert opted_out({"blockyard": False})
+    assert opted_out({"blockyard": "Off"})
+    assert not opted_out("off")
+    assert not opted_out(["blockyard"])
+    assert not opted_out({"blockyard": True})
     assert not opted_out({"blockyard": "on"})
     assert not opted_out({"do_remote_decode": True})
     assert not opted_out(None)
