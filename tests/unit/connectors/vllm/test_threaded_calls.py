@@ -19,10 +19,10 @@ from blockyard.connectors.vllm.node_calls import (
     LoadEnded,
     LookupAnswered,
     NodeState,
-    Rows,
     StoresSettled,
     ThreadedCalls,
 )
+from blockyard.connectors.vllm.rows import Rows
 from blockyard.core.errors import RequestError, UnavailableError
 from blockyard.core.identity import ModelIdentity
 from blockyard.core.kv_groups import NO_PAGE, KvGroup
