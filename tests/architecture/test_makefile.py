@@ -26,7 +26,10 @@ mkdir -p .venv/bin && touch .venv/bin/python && test ! -e killed && touch .venv/
 
 
 @pytest.fixture
-def clone(tmp_path: Path) -> Path:
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # These tests may themselves run below a make, of which theirs would say that it is a part.
+    for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):
+        monkeypatch.delenv(name, raising=False)
     shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / "python").write_text(PYTHON)
     (tmp_path / "python").chmod(0o755)
