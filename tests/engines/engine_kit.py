@@ -149,10 +149,6 @@ class Engines:
         return engine
 
 
-_ATTEMPTS = 8
-"""How often rows are asked for after services came back."""
-
-
 @dataclass(frozen=True)
 class Place:
     """A node and the engine at it."""
@@ -169,21 +165,6 @@ class Place:
         stated = (cached,) * len(prompts) if isinstance(cached, int) else tuple(cached)
         assert found.cached == stated, f"{found.cached} cached tokens instead of {stated}; loads: {await self.loads()}"
         return found
-
-    async def check_served_again(self, prompts: Sequence[Sequence[int]], cached: int) -> None:
-        """After services came back: tokens are right in every attempt, and soon all rows are served.
-
-        A worker that has just started may be too late for its first jobs where the machine is busy.
-        """
-        seen = []
-        for _ in range(_ATTEMPTS):
-            await self.engine.reset()
-            found = await self.generate(prompts)
-            await self.same_tokens(prompts, found)
-            seen.append(found.cached)
-            if found.cached == (cached,) * len(prompts):
-                return
-        raise AssertionError(f"{seen} cached tokens instead of {cached} each; loads: {await self.loads()}")
 
     async def same_tokens(
         self, prompts: Sequence[Sequence[int]], found: Generated, tokens: int = OUTPUT_TOKENS

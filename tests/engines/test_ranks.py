@@ -41,7 +41,8 @@ async def test_a_worker_that_dies_in_a_load_of_two_ranks_costs_time_only(nodes: 
         await place.same_tokens(PROMPTS, found)
         await place.node.ready("nats", "node-lease")
         await place.mapped()
-        await place.check_served_again(PROMPTS, 192)
+        await place.engine.reset()
+        await place.check(PROMPTS, 192)
 
 
 async def test_an_engine_whose_rank_dies_in_a_load_leaves_blocks_that_serve_the_next(nodes: Nodes) -> None:

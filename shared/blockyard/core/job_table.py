@@ -135,14 +135,19 @@ class JobTable:
         return seq
 
     def sent(self, seq: JobSeq) -> None:
-        """The job was handed to the channel, for the first time or again."""
+        """The job was handed to the channel, for the first time or again.
+
+        After ``resend_limit`` repeats it just waits for an answer, a reconnect or its deadline: a worker that is late
+        has it, and a cancel would settle nothing before the worker speaks, only undo what it could still do in time.
+        """
         job = self._jobs.get(seq)
         if job is None or job.state not in (JobState.PLANNED, JobState.SENT):
             return
         job.state = JobState.SENT
         job.sends += 1
         job.verb = JobVerb.RESEND
-        job.due_at = self._clock.monotonic() + self._limits.resend_seconds
+        told_enough = job.sends > self._limits.resend_limit
+        job.due_at = None if told_enough else self._clock.monotonic() + self._limits.resend_seconds
         self.asked(job.role)
 
     def asked(self, role: WorkerRole) -> None:
@@ -268,13 +273,16 @@ class JobTable:
 
     # --- time ---------------------------------------------------------------------------------------------------
     def due(self, now: float) -> list[JobAction]:
-        """Messages to send now, in order of job numbers; each is named again after ``resend_seconds``."""
+        """Messages to send now, in order of job numbers; each is named again after ``resend_seconds``.
+
+        A submit only ``resend_limit`` times; then it waits for an answer, a reconnect or its deadline.
+        """
         actions: list[JobAction] = []
         for seq, job in self._jobs.items():
             worker = self._workers.get(job.role)
             if worker is None or not worker.connected:
                 continue
-            if job.state is not JobState.CANCELLING and (now >= job.deadline or self._gave_up(job, now)):
+            if job.state is not JobState.CANCELLING and now >= job.deadline:
                 self._start_cancel(job, now)
             if job.due_at is not None and job.due_at <= now:
                 actions.append(JobAction(job.verb, seq, job.role))
@@ -283,14 +291,6 @@ class JobTable:
         return actions
 
     # --- inside -------------------------------------------------------------------------------------------------
-    def _gave_up(self, job: _Job, now: float) -> bool:
-        return (
-            job.state is JobState.SENT
-            and job.sends > self._limits.resend_limit
-            and job.due_at is not None
-            and job.due_at <= now
-        )
-
     def _start_cancel(self, job: _Job, now: float) -> None:
         job.state = JobState.CANCELLING
         job.verb = JobVerb.CANCEL

@@ -229,7 +229,7 @@ class JobSection(_Section):
     resend_ms: int = Field(default=200, ge=1, le=3_600_000)
     """How long the block-manager waits for an answer before it sends a message about a job again."""
     resend_limit: int = Field(default=3, ge=1, le=1_000)
-    """So many repeats without an answer, then the job is cancelled."""
+    """So many repeats without an answer; then the job waits for one until its time is over."""
     queue_limit: int = Field(default=256, ge=1, le=65_536)
     """Open jobs per worker, and stores that wait for a place among them."""
 

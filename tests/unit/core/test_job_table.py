@@ -83,19 +83,46 @@ def test_settled_below_is_the_lowest_open_number(table: JobTable) -> None:
     assert table.settled_below == third
 
 
-def test_unanswered_submit_is_sent_again_a_few_times_and_then_cancelled(table: JobTable, clock: FakeClock) -> None:
-    seq = plan(table)
+def test_unanswered_submit_is_sent_again_a_few_times_and_cancelled_at_its_deadline(
+    table: JobTable, clock: FakeClock
+) -> None:
+    seq = plan(table, ttl_ms=1_000)
     table.sent(seq)
-    verbs = []
-    for _ in range(6):
+    seen: list[tuple[float, JobVerb]] = []
+    began = clock.monotonic()
+    while JobVerb.CANCEL not in [verb for _, verb in seen]:
         clock.advance(0.2)
         for action in table.due(clock.monotonic()):
-            verbs.append(action.verb)
+            seen.append((round(clock.monotonic() - began, 1), action.verb))
             if action.verb is JobVerb.RESEND:
                 table.sent(seq)
 
-    assert verbs == [JobVerb.RESEND] * 3 + [JobVerb.CANCEL] * 3
+    assert seen == [(0.2, JobVerb.RESEND), (0.4, JobVerb.RESEND), (0.6, JobVerb.RESEND), (1.0, JobVerb.CANCEL)]
     assert state(table, seq) is JobState.CANCELLING
+
+
+def test_a_worker_that_answers_late_carries_the_job_out(table: JobTable, clock: FakeClock) -> None:
+    seq = plan(table)
+    for _ in range(4):
+        table.sent(seq)
+        clock.advance(0.2)
+
+    table.accepted(seq)
+
+    assert state(table, seq) is JobState.ACTIVE
+    assert table.settle(seq, LIFE)
+
+
+def test_a_submit_told_often_enough_is_told_again_after_a_reconnect(table: JobTable, clock: FakeClock) -> None:
+    seq = plan(table)
+    for _ in range(4):
+        table.sent(seq)
+    clock.advance(0.2)
+    assert table.due(clock.monotonic()) == []
+
+    table.attached(OW, LIFE)
+
+    assert [action.verb for action in table.due(clock.monotonic())] == [JobVerb.RESEND]
 
 
 def test_nothing_is_due_between_periods(table: JobTable, clock: FakeClock) -> None:

@@ -1,5 +1,7 @@
 """Columns of job messages, and permission asked from another thread."""
 
+import subprocess
+import sys
 import threading
 
 import msgspec
@@ -63,6 +65,24 @@ SLOTS_ONLY = Items(
 @pytest.mark.parametrize("kind", JobKind)
 def test_job_with_all_columns_passes_for_every_kind(kind: JobKind) -> None:
     check_job(msgspec.structs.replace(JOB, kind=kind))
+
+
+def test_a_job_is_checked_without_importing_anything() -> None:
+    """The first call of some functions of numpy imports more of it: on a busy machine the event loop stands meanwhile."""
+    program = """
+import sys
+import msgspec
+from tests.unit.runtime.test_job_columns import JOB
+from blockyard.core.vocabulary import JobKind
+from blockyard.runtime.job_columns import check_job
+before = set(sys.modules)
+for kind in JobKind:
+    check_job(msgspec.structs.replace(JOB, kind=kind))
+print(sorted(set(sys.modules) - before))
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+
+    assert found.stdout.strip() == "[]"
 
 
 def test_columns_that_a_kind_does_not_use_may_be_empty() -> None:
