@@ -68,7 +68,7 @@ def test_job_with_all_columns_passes_for_every_kind(kind: JobKind) -> None:
 
 
 def test_a_job_is_checked_without_importing_anything() -> None:
-    """The first call of some functions of numpy imports more of it: on a busy machine the event loop stands meanwhile."""
+    """First calls of some functions of numpy import more of it: on a busy machine the event loop stands meanwhile."""
     program = """
 import sys
 import msgspec
