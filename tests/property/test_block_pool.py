@@ -25,7 +25,6 @@ from blockyard.core.vocabulary import ROOT_KEY, BlockId, ContentKey, Generation,
 from blockyard.testing.block_model import BlockModel, staged_columns
 from blockyard.testing.blocks import IDENTITY, key, make_pool
 
-SHARDS = 2
 NAMES = [(group, key(name)) for group in (0, 1) for name in "abc"]
 THEN = ["complete", "held", "held", "inactive", "inactive", "cleared", "cleared first"]
 HANDLES: tuple[type[Any], ...] = (MutableBlocks, CompleteBlocks, ImmutableBlocks, DoomedBlocks)
@@ -46,7 +45,7 @@ class PoolMachine(RuleBasedStateMachine):
     @initialize(capacity=st.integers(3, 8))
     def start(self, capacity: int) -> None:
         self.policy = LruPolicy(capacity)
-        self.pool = make_pool(capacity, self.policy, SHARDS)
+        self.pool = make_pool(capacity, self.policy)
         self.model = BlockModel(capacity)
         self.handles: list[Handle] = []
         self.weak: list[WeakBlocks] = []
@@ -116,28 +115,15 @@ class PoolMachine(RuleBasedStateMachine):
         self.keep(self.pool.take(rows), numbers)
 
     @precondition(lambda self: self.has(MutableBlocks))
-    @rule(data=st.data(), shards=st.integers(1, 3))
-    def mark_written(self, data: st.DataObject, shards: int) -> None:
-        handle = self.draw(data, MutableBlocks)
-        indexes = self.some_indexes(data, handle)
-        handle.mark_written(shards, indexes)
-        for index in indexes:
-            self.model.rows[handle.ids[index]].shards |= shards
-
-    @precondition(lambda self: self.has(MutableBlocks))
-    @rule(data=st.data(), shards=st.sampled_from([3, 3, 3, 1]), group=st.integers(0, 1))
-    def stage(self, data: st.DataObject, shards: int, group: int) -> None:
+    @rule(data=st.data(), group=st.integers(0, 1))
+    def stage(self, data: st.DataObject, group: int) -> None:
         handle = self.draw(data, MutableBlocks)
         before = list(handle.ids)
         indexes = self.some_indexes(data, handle)
         names = [data.draw(st.sampled_from([n for n in NAMES if n[0] == group])) for _ in before]
         rows = [before[index] for index in indexes]
-        if any(self.model.rows[row].shards | shards != 3 for row in rows):
-            with pytest.raises(BlockStateError):
-                handle.stage(staged_columns(names), indexes, shards=shards)
-            return
         self.model.stage(rows, [names[index] for index in indexes])
-        self.keep(handle.stage(staged_columns(names), indexes, shards=shards), rows)
+        self.keep(handle.stage(staged_columns(names), indexes), rows)
         assert list(handle.ids) == [row for row in before if row not in rows]
 
     @precondition(lambda self: self.has(CompleteBlocks))
@@ -170,7 +156,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.every_change_is_legal()
         if then == "cleared first":
             self.keep(self.pool.clear().doomed, self.model.clear())
-        staged = allocation.blocks.stage(staged_columns(names), shards=3)
+        staged = allocation.blocks.stage(staged_columns(names))
         self.model.stage(rows, names)
         self.every_change_is_legal()
         if then == "complete":

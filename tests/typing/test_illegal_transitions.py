@@ -28,7 +28,6 @@ def illegal(
     mutable.register()  # attr-defined
     mutable.clone()  # attr-defined
     complete.stage(names)  # attr-defined
-    complete.mark_written(1)  # attr-defined
     complete.clone()  # attr-defined
     held.stage(names)  # attr-defined
     held.register()  # attr-defined

@@ -28,7 +28,6 @@ class ModelRow:
     name: tuple[int, ContentKey] | None = None
     refs: int = 0
     doomed: bool = False
-    shards: int = 0
     latest_grant: int = 0
     """Highest generation ever; above ``generation`` only while an older stored block lives in the row."""
 
@@ -129,7 +128,6 @@ class BlockModel:
     def reset(self, numbers: list[int]) -> None:
         for number in numbers:
             self.rows[number].state = RowState.MUTABLE
-            self.rows[number].shards = 0
 
     def register(self, numbers: list[int]) -> list[int]:
         holders: list[int] = []

@@ -37,9 +37,9 @@ def columns(run: ChainRun, group: GroupId = DEFAULT_GROUP) -> StagedColumns:
     return StagedColumns.of_run(run, IDENTITY, group=group)
 
 
-def make_pool(capacity: int, policy: EvictionPolicy | None = None, shard_count: int = 1) -> BlockPool:
+def make_pool(capacity: int, policy: EvictionPolicy | None = None) -> BlockPool:
     """A G2 pool, with LRU eviction unless another policy is given."""
-    return BlockPool(Tier.G2, capacity, LruPolicy(capacity) if policy is None else policy, shard_count)
+    return BlockPool(Tier.G2, capacity, LruPolicy(capacity) if policy is None else policy)
 
 
 def complete(pool: BlockPool, run: ChainRun, group: GroupId = DEFAULT_GROUP) -> CompleteBlocks:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from blockyard.core.block_facts import StagedColumns
-from blockyard.core.errors import BlockStateError, HandleConsumedError, KernelError
+from blockyard.core.errors import HandleConsumedError, KernelError
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import ContentKey
 from blockyard.testing.blocks import IDENTITY, chain, columns, complete, hold, make_pool
@@ -104,37 +104,14 @@ def test_impossible_columns_are_refused(keys: list[bytes], positions: list[int])
         StagedColumns(keys=names, parents=names, positions=positions, identity=IDENTITY)
 
 
-def test_a_block_is_complete_only_with_all_its_shards() -> None:
-    pool = make_pool(2, shard_count=3)
-    names = columns(chain("a", 2))
+def test_rows_are_staged_one_by_one_and_the_rest_stays_in_the_handle() -> None:
+    pool = make_pool(2)
     mutable = pool.allocate(2).blocks
-    mutable.mark_written(0b010)
-    mutable.mark_written(0b100, [0])
-    with pytest.raises(BlockStateError):
-        mutable.stage(names)
-    staged = mutable.stage(names, [0])
+    staged = mutable.stage(columns(chain("a", 2)), [0])
     assert mutable.ids == (1,)
     with staged.register().blocks:
-        mutable.mark_written(0b100)
-        mutable.stage(columns(chain("b", 1)), shards=0b001).release()
+        mutable.stage(columns(chain("b", 1))).release()
     assert pool.inactive == 1
-
-
-@pytest.mark.parametrize("shards", [0b1000, -1])
-def test_shards_that_do_not_exist_are_refused(shards: int) -> None:
-    with make_pool(1, shard_count=3).allocate(1).blocks as mutable:
-        with pytest.raises(KernelError):
-            mutable.mark_written(shards)
-        with pytest.raises(KernelError):
-            mutable.stage(columns(chain("a", 1)), shards=shards)
-
-
-def test_a_new_grant_forgets_the_shards_of_the_last() -> None:
-    pool = make_pool(1, shard_count=2)
-    with pool.allocate(1).blocks as mutable:
-        mutable.mark_written(0b11)
-    with pool.allocate(1).blocks as mutable, pytest.raises(BlockStateError):
-        mutable.stage(columns(chain("a", 1)), shards=0)
 
 
 def test_a_complete_block_can_be_written_again_under_the_same_grant() -> None:

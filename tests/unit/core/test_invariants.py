@@ -15,10 +15,10 @@ from blockyard.testing.blocks import chain, columns, key
 
 def make_table() -> BlockTable:
     """Rows 0 and 1 are free, 2 mutable, 3 held, 4 inactive, 5 awaits freeing, 6 is abandoned."""
-    table = BlockTable(7, 2, LruPolicy(7))
+    table = BlockTable(7, LruPolicy(7))
     rows, _ = table.grant(7, evict=False)
     table.abandon(rows[6:])
-    table.stage(rows[3:6], columns(chain("a", 3)), range(3), table.full_mask)
+    table.stage(rows[3:6], columns(chain("a", 3)), range(3))
     holders, _, _ = table.register(rows[3:6])
     table.release(holders[2:])
     table.evict(1)
@@ -55,10 +55,6 @@ def drop_reference(table: BlockTable) -> None:
 
 def reference_inactive(table: BlockTable) -> None:
     table.refs[4] = 1
-
-
-def lose_shard(table: BlockTable) -> None:
-    table.shards_ready[3] = 1
 
 
 def forget_grant(table: BlockTable) -> None:
@@ -102,7 +98,6 @@ def announce_held_row(table: BlockTable) -> None:
         miscount,
         drop_reference,
         reference_inactive,
-        lose_shard,
         forget_grant,
         forget_grant_of_abandoned_row,
         doom_free_row,
