@@ -19,7 +19,8 @@ from blockyard.core.errors import TransferError
 from blockyard.tiers.arena import Arena
 from blockyard.tiers.base import MoveOutcome, SlabRegion, SlotArray
 from blockyard.tiers.block_moves import Direction, move_each_block
-from blockyard.tiers.nixl.posix_agent import PosixTransfer, TransferState
+from blockyard.tiers.nixl.posix_agent import PosixTransfer
+from blockyard.tiers.nixl.transfer_state import TransferState
 
 _LOG = logging.getLogger(__name__)
 _LIVE_REQUESTS: Final = 4

@@ -8,7 +8,7 @@ Threading: made, used and closed in one thread, the owner's.
 
 import logging
 from dataclasses import dataclass
-from enum import Enum, StrEnum, unique
+from enum import StrEnum, unique
 from typing import Any, Final, final
 
 import numpy as np
@@ -19,6 +19,7 @@ from blockyard.tiers.arena import Arena
 from blockyard.tiers.base import SlabRegion, SlotArray
 from blockyard.tiers.block_moves import Direction
 from blockyard.tiers.nixl.sdk_errors import NIXL_ERRORS, reason
+from blockyard.tiers.nixl.transfer_state import TransferState, poll_request
 
 _AGENT: Final = "blockyard"
 _BACKEND: Final = "POSIX"
@@ -32,16 +33,6 @@ class PosixQueue(StrEnum):
 
     URING = "uring"
     AIO = "aio"
-
-
-@unique
-class TransferState(Enum):
-    """What a poll found."""
-
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    """At least one block failed, and all have ended: the buffers are ours again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -102,13 +93,7 @@ class PosixAgent:
 
     def poll(self, transfer: PosixTransfer) -> TransferState:
         """Make progress and look at one request."""
-        try:
-            state = self._agent.check_xfer_state(transfer.handle)
-        except NIXL_ERRORS:
-            return TransferState.FAILED
-        if state == "PROC":
-            return TransferState.RUNNING
-        return TransferState.DONE if state == "DONE" and not transfer.refused else TransferState.FAILED
+        return poll_request(self._agent, transfer.handle, refused=transfer.refused)
 
     def finish(self, transfer: PosixTransfer) -> None:
         """Release a request that ended."""

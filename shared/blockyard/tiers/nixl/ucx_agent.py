@@ -22,8 +22,8 @@ from nixl_cu12 import nixl_agent, nixl_agent_config
 from blockyard.core.errors import TransferError
 from blockyard.tiers.block_moves import Direction
 from blockyard.tiers.checksum import ByteArray
-from blockyard.tiers.nixl.posix_agent import TransferState
 from blockyard.tiers.nixl.sdk_errors import NIXL_ERRORS, reason
+from blockyard.tiers.nixl.transfer_state import TransferState, poll_request
 
 AddressArray = npt.NDArray[np.uint64]
 _AGENT: Final = "blockyard-engines"
@@ -140,13 +140,7 @@ class UcxAgent:
         """Make progress and look at one request."""
         if not transfer.running:
             return TransferState.DONE
-        try:
-            state = self._agent.check_xfer_state(transfer.handle)
-        except NIXL_ERRORS:
-            return TransferState.FAILED
-        if state == "PROC":
-            return TransferState.RUNNING
-        return TransferState.DONE if state == "DONE" and not transfer.refused else TransferState.FAILED
+        return poll_request(self._agent, transfer.handle, refused=transfer.refused)
 
     def finish(self, transfer: UcxTransfer) -> None:
         """Release a request that ended."""

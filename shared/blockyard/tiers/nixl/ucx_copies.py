@@ -23,7 +23,7 @@ from blockyard.core.clock import Clock, SystemClock
 from blockyard.core.errors import TransferError
 from blockyard.tiers.block_moves import Direction
 from blockyard.tiers.checksum import ByteArray
-from blockyard.tiers.nixl.posix_agent import TransferState
+from blockyard.tiers.nixl.transfer_state import TransferState
 from blockyard.tiers.nixl.ucx_agent import AddressArray, UcxAgent, UcxMemory, UcxTransfer
 
 _DEADLINE_SECONDS: Final = 30.0

@@ -15,7 +15,8 @@ from blockyard.tiers.arena import PAGE_BYTES, Arena
 from blockyard.tiers.base import MoveOutcome, SlabRegion, SlotArray
 from blockyard.tiers.block_moves import Direction
 from blockyard.tiers.nixl.owner_loop import Move, OwnerLoop
-from blockyard.tiers.nixl.posix_agent import PosixTransfer, TransferState
+from blockyard.tiers.nixl.posix_agent import PosixTransfer
+from blockyard.tiers.nixl.transfer_state import TransferState
 
 SLOTS = 600
 DONE, IO_ERROR = MoveOutcome.DONE, MoveOutcome.IO_ERROR

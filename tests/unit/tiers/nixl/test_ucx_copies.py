@@ -15,7 +15,7 @@ from blockyard.core.errors import TransferError
 from blockyard.testing.clock import FakeClock
 from blockyard.tiers.block_moves import Direction
 from blockyard.tiers.checksum import ByteArray
-from blockyard.tiers.nixl.posix_agent import TransferState
+from blockyard.tiers.nixl.transfer_state import TransferState
 from blockyard.tiers.nixl.ucx_agent import AddressArray, UcxMemory, UcxTransfer
 from blockyard.tiers.nixl.ucx_copies import UcxCopies, UnendedTransferError
 
