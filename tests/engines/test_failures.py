@@ -3,6 +3,8 @@
 Damaged blocks are found by their checksums; what cannot be loaded is computed.
 """
 
+from dataclasses import replace
+
 import pytest
 from tests.engines.damage import damage_arena, damage_packs, damage_slabs
 from tests.engines.engine_cases import LLAMA, prompt
@@ -10,7 +12,7 @@ from tests.engines.engine_kit import BM, OW, RT, EngineSetup, Nodes
 
 from blockyard.core.vocabulary import Tier
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 SETUP = EngineSetup(model=LLAMA)
 PROMPTS = [prompt(number) for number in range(4)]
@@ -64,8 +66,9 @@ async def test_one_wrong_block_costs_only_what_comes_after_it(nodes: Nodes) -> N
         assert await place.loads() == {("none", "corrupt"): 1, ("g3", "ok"): ROWS - 1}
 
 
-async def test_a_worker_that_dies_in_a_load_costs_time_only(nodes: Nodes) -> None:
-    async with nodes.place(SETUP) as place:
+@pytest.mark.parametrize("ranks", [1, 2])
+async def test_a_worker_that_dies_in_a_load_costs_time_only(nodes: Nodes, ranks: int) -> None:
+    async with nodes.place(replace(SETUP, ranks=ranks)) as place:
         await place.check(PROMPTS, 0)
         await place.stored(ROWS, Tier.G2, Tier.G3)
         await place.engine.reset()

@@ -29,22 +29,6 @@ async def test_both_ranks_get_their_halves_back(nodes: Nodes) -> None:
         assert await place.loads() == {("g2", "ok"): ROWS, ("g3", "ok"): ROWS}
 
 
-async def test_a_worker_that_dies_in_a_load_of_two_ranks_costs_time_only(nodes: Nodes) -> None:
-    async with nodes.place(EngineSetup(model=LLAMA, ranks=2)) as place:
-        await place.check(PROMPTS, 0)
-        await place.stored(ROWS, Tier.G2, Tier.G3)
-        await place.engine.reset()
-        async with place.loading_while_frozen(OW, PROMPTS) as running:
-            place.node.kill(OW)
-            place.node.start(OW)
-            found = await running
-        await place.same_tokens(PROMPTS, found)
-        await place.node.ready("nats", "node-lease")
-        await place.mapped()
-        await place.engine.reset()
-        await place.check(PROMPTS, 192)
-
-
 async def test_an_engine_whose_rank_dies_in_a_load_leaves_blocks_that_serve_the_next(nodes: Nodes) -> None:
     setup = EngineSetup(model=LLAMA, ranks=2)
     async with nodes.place(setup) as place:
