@@ -206,11 +206,16 @@ _RANKS: Final = Row(
             width=_THIRD,
         ),
         lines(
-            "Arenas given up",
-            "How often G2 started empty in another arena: a rank stood still, or a new offload-worker could not take "
-            "the old one over. 0 is good; loads come from the tiers below meanwhile.",
+            "Given up for what stood still",
+            "Arenas: G2 started empty in another one, since a rank stood still or a new offload-worker could not take "
+            "the old one over. Workers: the offload-worker left the last step of loads open, and was killed or is "
+            "out of reach. 0 is good; loads come from below, or are computed, meanwhile.",
             Unit.PER_SECOND,
-            Query(per_second("blockyard_arenas_given_up_total", NODE), NODE_LEGEND),
+            Query(per_second("blockyard_arenas_given_up_total", NODE), f"{NODE_LEGEND} arenas"),
+            Query(
+                per_second("blockyard_stuck_workers_total", f"{NODE}, outcome"),
+                f"{NODE_LEGEND} workers {{{{outcome}}}}",
+            ),
             width=_THIRD,
         ),
     ),

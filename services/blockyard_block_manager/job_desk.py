@@ -15,7 +15,7 @@ from typing import Final
 from blockyard.core.clock import Clock
 from blockyard.core.errors import NotReadyError
 from blockyard.core.job_table import JobAction, JobTable, LostJobs
-from blockyard.core.jobs import JobId, JobPhase, Refusal
+from blockyard.core.jobs import LAST_HOPS, JobId, JobPhase, Refusal
 from blockyard.core.vocabulary import Epoch, ItemStatus, JobEnd, JobKind, JobSeq, Lane, Tier, WorkerRole
 from blockyard.runtime.current_trace import TraceScope
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
@@ -237,6 +237,11 @@ class JobDesk:
             for job in lost.inherited:
                 self.on_inherited_ended(job)
             self._lose(lost)
+
+    def process_dead(self, role: WorkerRole, epoch: Epoch | None) -> None:
+        """The process of a worker that is away is gone: the last hops that it had end as lost."""
+        if epoch is not None:
+            self._lose(self.table.process_lost(role, epoch, LAST_HOPS))
 
     def close(self) -> None:
         """End every order as lost: this life of the block-manager is over."""

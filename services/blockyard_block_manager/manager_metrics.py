@@ -50,6 +50,15 @@ class RankBlocks(StrEnum):
     """Pinned while ranks read them, or may still do so."""
 
 
+@unique
+class StuckWorkerEnd(StrEnum):
+    """What was done about a worker that leaves the last hop of loads open, as a label."""
+
+    KILLED = "killed"
+    OUT_OF_REACH = "out_of_reach"
+    """Its process cannot be seen from here, or not be ended."""
+
+
 class ManagerMetrics:
     """Counters of this service."""
 
@@ -64,6 +73,8 @@ class ManagerMetrics:
                 metrics.dropped.labels(reason)
         for refusal in Refusal:
             metrics.dropped.labels(f"{DropReason.REFUSED_JOB}_{refusal}")
+        for what in StuckWorkerEnd:
+            metrics.stuck_workers.labels(what)
         for tier in (Tier.G2, Tier.G3):
             metrics.evicted_blocks.labels(tier.label)
         for tier in (Tier.G2, Tier.G3, Tier.G4):
@@ -176,6 +187,10 @@ class ManagerMetrics:
     def arena_given_up(self) -> None:
         """G2 starts empty in another arena."""
         self._metrics.arenas_given_up.inc()
+
+    def stuck_worker(self, end: StuckWorkerEnd) -> None:
+        """The offload-worker left the last hop of loads open."""
+        self._metrics.stuck_workers.labels(end).inc()
 
     def engine_blocks(self, count: int) -> None:
         """Registered blocks of all engines now."""

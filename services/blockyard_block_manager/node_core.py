@@ -313,6 +313,11 @@ class NodeCore:
         self.recovery.remote_proven_dead()
         self._end_section()
 
+    def offload_proven_dead(self) -> None:
+        """The process of the offload-worker that attached last is gone."""
+        self.recovery.offload_proven_dead()
+        self._end_section()
+
     def compare(self, listing: Listing, pages: Mapping[Tier, InventoryPages]) -> Iterator[None]:
         """All pages of an inventory have arrived: compare them with the tables, one section per step."""
         for _ in self.recovery.compare(listing, pages):

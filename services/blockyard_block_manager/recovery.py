@@ -74,6 +74,8 @@ class Recovery:
         self._workers = {role: _Worker() for role in WorkerRole}
         self._arena: ArenaInfo | None = None
         self._listed_epoch: Epoch | None = None
+        self._first_worker_clean = False
+        """The life of the offload-worker that attaches first has nothing of an earlier life of ours."""
         self._released: list[QuarantinedSlots] = []
         # One that was left running when G4 was turned off is never attached, and may still write the arena.
         self._remote_excused = not (profile.g4_enabled or profile.remote_runs)
@@ -117,7 +119,12 @@ class Recovery:
     def engine_writes_settled(self) -> bool:
         """Whether no job of an earlier life can write engine memory any more."""
         worker = self._workers[WorkerRole.OFFLOAD_WORKER]
-        return worker.epoch is not None and not worker.engine_writes
+        return (worker.epoch is not None or self._first_worker_clean) and not worker.engine_writes
+
+    @property
+    def inherited_engine_writes(self) -> frozenset[JobId]:
+        """Jobs of earlier lives that may still write engine memory, as far as the offload-worker has named them."""
+        return frozenset(self._workers[WorkerRole.OFFLOAD_WORKER].engine_writes)
 
     @property
     def waits_for_remote(self) -> bool:
@@ -165,6 +172,19 @@ class Recovery:
         if not self._remote_excused:
             self._remote_excused = self._arena_unsure = True
         self._set_gates()
+
+    def offload_proven_dead(self) -> None:
+        """The process of the offload-worker that attached last, or of whichever was there before ours, is gone.
+
+        No last hop of it goes on, nor any write into engine memory. What it read from a disk may still arrive in the
+        arena: that is settled when its next life has taken over the files.
+        """
+        worker = self._workers[WorkerRole.OFFLOAD_WORKER]
+        if worker.phase is not WorkerPhase.AWAY:
+            return
+        self._first_worker_clean = True
+        worker.engine_writes.clear()
+        self._desk.process_dead(WorkerRole.OFFLOAD_WORKER, worker.epoch)
 
     def engine_writers(self, *, inherited: bool) -> None:
         """Whether ranks of engines may still write under grants of an earlier life of ours.

@@ -13,6 +13,7 @@ import asyncio
 import importlib.metadata
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -26,7 +27,7 @@ from blockyard.runtime.bus_values import StreamSpec
 from blockyard.runtime.lease import InstanceLease, list_instances
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.node_folder import ServiceName
-from blockyard.runtime.process_life import holder_of
+from blockyard.runtime.process_life import holder_of, is_over
 from blockyard.runtime.supervisor import ServiceContext
 from blockyard.wire.event_codec import encode_event
 from blockyard.wire.events import InstanceRecord
@@ -41,6 +42,7 @@ from blockyard_block_manager.manager_metrics import ManagerMetrics
 from blockyard_block_manager.manager_spans import ManagerSpans
 from blockyard_block_manager.node_core import NodeCore
 from blockyard_block_manager.node_profile import NodeProfile
+from blockyard_block_manager.offload_life import OffloadLife
 from blockyard_block_manager.rank_requests import RankRequests
 from blockyard_block_manager.readiness import Readiness
 from blockyard_block_manager.recovery import WorkerPhase
@@ -62,6 +64,7 @@ class Node:
     """The parts that decide and wait."""
 
     core: NodeCore
+    metrics: ManagerMetrics
     index: RemoteIndex
     waiters: SectionWaiters
 
@@ -79,8 +82,9 @@ def make_node(context: ServiceContext) -> Node:
     outbox = Outbox(profile.instance, epoch, OUTBOX_BYTES, encode_event)
     spans = ManagerSpans(context.tracer)
     index = RemoteIndex(context.clock, spans)
-    core = NodeCore(profile, limits, outbox, index, context.clock, ManagerMetrics(context.metrics), spans)
-    return Node(core=core, index=index, waiters=SectionWaiters())
+    metrics = ManagerMetrics(context.metrics)
+    core = NodeCore(profile, limits, outbox, index, context.clock, metrics, spans)
+    return Node(core=core, metrics=metrics, index=index, waiters=SectionWaiters())
 
 
 async def serve(context: ServiceContext) -> None:
@@ -122,17 +126,27 @@ async def serve(context: ServiceContext) -> None:
             context.start(link.run(), role.label)
         if settings.g4.enabled or core.profile.remote_runs:
             context.start(_probe_remote(context, core), "remote-probe")
-        context.start(_tick(core, links), "tick")
+        life = OffloadLife(
+            core,
+            worker,
+            partial(is_over, context.node.service(ServiceName.OFFLOAD_WORKER)),
+            context.clock,
+            node.metrics,
+            patience_seconds=settings.jobs.stuck_ms / 1_000,
+        )
+        context.start(life.run(), "offload-life")
+        context.start(_tick(core, links, life), "tick")
         await context.stop.wait()
 
 
-async def _tick(core: NodeCore, links: dict[WorkerRole, WorkerLink]) -> None:
+async def _tick(core: NodeCore, links: dict[WorkerRole, WorkerLink], life: OffloadLife) -> None:
     ticks = 0
     while True:
         with deciding():
             actions = core.tick()
         for action in actions:
             links[action.role].act(action)
+        life.look()
         if core.ranks.overdue and core.recovery.arena is not None:
             links[WorkerRole.OFFLOAD_WORKER].give_up_arena(core.recovery.arena.arena)
         if ticks % _GAUGE_TICKS == 0:

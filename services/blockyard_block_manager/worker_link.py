@@ -82,6 +82,11 @@ class WorkerLink:
         return self._attached
 
     @property
+    def connection(self) -> Rpc | None:
+        """The present connection; None between two."""
+        return self._rpc
+
+    @property
     def answering(self) -> bool:
         """Whether the worker is attached and does not hang."""
         return self._attached and not self._core.desk.table.silent(self.role)

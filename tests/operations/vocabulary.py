@@ -23,7 +23,7 @@ from blockyard.runtime.telemetry import Edge, LookupOutcome, Metrics, Operation,
 from blockyard.runtime.tracing import SpanDrop
 from blockyard.tiers.open_mover import MoverSelection
 from blockyard_block_manager.job_order import OrderEnd
-from blockyard_block_manager.manager_metrics import DropReason, RankBlocks
+from blockyard_block_manager.manager_metrics import DropReason, RankBlocks, StuckWorkerEnd
 from blockyard_remote_tier.server_meter import GIVEN_UP
 
 TARGET_LABELS: Final = frozenset({"job", "instance", "node", "namespace"})
@@ -71,6 +71,7 @@ def values_of() -> dict[tuple[str, str], frozenset[str]]:
         ("blockyard_blocks", "state"): frozenset({*(state.label for state in RowState), "registered"}),
         ("blockyard_rank_blocks", "state"): frozenset(RankBlocks),
         ("blockyard_arena_writers", "state"): frozenset(state.value for state in WriterState),
+        ("blockyard_stuck_workers", "outcome"): frozenset(StuckWorkerEnd),
         ("blockyard_lease_state", "state"): frozenset(LeaseState),
         ("blockyard_dropped", "reason"): frozenset({*drops, *refusals, "index_write"}),
         ("blockyard_request_decisions", "reason"): frozenset(MissReason),

@@ -16,7 +16,7 @@ worker, ``store_limit`` of them stores, and ``SEQ_WINDOW`` numbers are open.
 Threading: owned by one thread. Does no I/O and keeps no payload: the caller maps numbers to what they are about.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +27,8 @@ from blockyard.core.jobs import JobId, JobPhase, Refusal
 from blockyard.core.vocabulary import Epoch, JobKind, JobSeq, Lane, WorkerRole
 
 __all__ = ["JobAction", "JobFacts", "JobLimits", "JobState", "JobTable", "JobVerb", "LostJobs"]
+
+_ALL_KINDS: Final = frozenset(JobKind)
 
 
 @dataclass(slots=True)
@@ -90,6 +92,13 @@ class JobTable:
         if job is None:
             return None
         return JobFacts(seq, job.role, job.worker_epoch, job.kind, job.lane, job.state, job.deadline)
+
+    def overdue(self, role: WorkerRole, kinds: Collection[JobKind]) -> list[JobSeq]:
+        """Open jobs of these kinds at a worker whose time is over, in order."""
+        now = self._clock.monotonic()
+        return [
+            seq for seq, job in self._jobs.items() if job.role is role and job.kind in kinds and job.deadline <= now
+        ]
 
     def connected(self, role: WorkerRole) -> bool:
         """True where the worker is attached and its channel is open."""
@@ -271,6 +280,13 @@ class JobTable:
             worker.connected = False
         return LostJobs(self._lose(role, below=Epoch(old_epoch + 1)), inherited)
 
+    def process_lost(self, role: WorkerRole, old_epoch: Epoch, kinds: Collection[JobKind]) -> LostJobs:
+        """The process of the life ``old_epoch`` is gone: settle its jobs of kinds that only the process carries out.
+
+        What its other jobs asked a device for may still go on.
+        """
+        return LostJobs(self._lose(role, Epoch(old_epoch + 1), kinds))
+
     # --- time ---------------------------------------------------------------------------------------------------
     def due(self, now: float) -> list[JobAction]:
         """Messages to send now, in order of job numbers; each is named again after ``resend_seconds``.
@@ -304,8 +320,12 @@ class JobTable:
         if job.state is not JobState.PLANNED or job.due_at is not None:
             job.due_at = now
 
-    def _lose(self, role: WorkerRole, below: Epoch) -> tuple[JobSeq, ...]:
-        lost = tuple(seq for seq, job in self._jobs.items() if job.role is role and job.worker_epoch < below)
+    def _lose(self, role: WorkerRole, below: Epoch, kinds: Collection[JobKind] = _ALL_KINDS) -> tuple[JobSeq, ...]:
+        lost = tuple(
+            seq
+            for seq, job in self._jobs.items()
+            if job.role is role and job.worker_epoch < below and job.kind in kinds
+        )
         for seq in lost:
             self._forget(seq)
         return lost

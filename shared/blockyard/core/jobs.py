@@ -61,6 +61,8 @@ class GenerationRule(IntEnum):
     """Freeing and sealing: the header must still be the one that was meant."""
 
 
+LAST_HOPS: Final = frozenset({JobKind.G2_G1, JobKind.CHECK})
+"""Kinds that end a load, which waits for them whatever its deadline; carried out by the process of the worker alone."""
 _SLOT_TIERS: Final = {
     JobKind.G1_G2: Tier.G2,
     JobKind.G2_G3: Tier.G3,

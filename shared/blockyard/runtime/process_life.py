@@ -106,6 +106,19 @@ def holder_of(folder: ServiceFolder) -> LockHolder | None:
         return None
 
 
+def is_over(folder: ServiceFolder, life: Epoch | None) -> bool:
+    """Whether a life of a service has certainly ended, its memory given back: the one named, or whichever was last.
+
+    Nobody holds the lock, or a later life has written its epoch, which takes the lock. False where that cannot be read.
+    """
+    if holder_of(folder) is None:
+        return True
+    try:
+        return life is not None and _stored_epoch(folder) > life
+    except (ConfigurationError, ForeignFileError):
+        return False
+
+
 def _take(lock: IO[bytes], folder: ServiceFolder) -> None:
     for attempt in range(_PROBE_ATTEMPTS):
         try:

@@ -232,6 +232,8 @@ class JobSection(_Section):
     """So many repeats without an answer; then the job waits for one until its time is over."""
     queue_limit: int = Field(default=256, ge=1, le=65_536)
     """Open jobs per worker, and stores that wait for a place among them."""
+    stuck_ms: int = Field(default=10_000, ge=500, le=3_600_000)
+    """How long after its deadline the last step of a load may be open; then the offload-worker is killed."""
 
 
 class LogSection(_Section):

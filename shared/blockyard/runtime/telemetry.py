@@ -116,6 +116,11 @@ class Metrics:
         self.arenas_given_up = self._counter(
             "arenas_given_up", "Times that G2 started empty in another arena while the block-manager lived."
         )
+        self.stuck_workers = self._counter(
+            "stuck_workers",
+            "Times that the offload-worker left the last step of loads open for too long, by what was done.",
+            "outcome",
+        )
         self.evicted_blocks = self._counter("evicted_blocks", "Blocks evicted to make room.", "tier")
         self.relatives_left = self._gauge(
             "relatives_left",

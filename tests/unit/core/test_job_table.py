@@ -4,7 +4,7 @@ import pytest
 
 from blockyard.core.errors import JobWindowFullError, NotReadyError
 from blockyard.core.job_table import JobAction, JobLimits, JobState, JobTable, JobVerb
-from blockyard.core.jobs import JobId, JobPhase, Refusal
+from blockyard.core.jobs import LAST_HOPS, JobId, JobPhase, Refusal
 from blockyard.core.vocabulary import Epoch, JobKind, JobSeq, Lane, WorkerRole
 from blockyard.testing.clock import FakeClock
 
@@ -371,3 +371,24 @@ def test_a_worker_that_is_away_is_not_silent_and_comes_back_heard(table: JobTabl
     assert not silent(table)
     table.attached(OW, LIFE)
     assert not silent(table)
+
+
+def test_last_hops_are_overdue_from_their_deadline_until_they_are_settled(table: JobTable, clock: FakeClock) -> None:
+    seq, _ = load(table), plan(table)
+    assert table.overdue(OW, LAST_HOPS) == []
+    clock.advance(10.0)
+    table.due(clock.monotonic())
+    assert table.overdue(OW, LAST_HOPS) == [seq]
+    assert table.overdue(RT, LAST_HOPS) == []
+    assert table.settle(seq, LIFE)
+    assert table.overdue(OW, LAST_HOPS) == []
+
+
+def test_a_process_that_is_gone_settles_what_only_it_carried_out(table: JobTable) -> None:
+    seq, other = load(table), plan(table)
+    table.disconnected(OW)
+    assert table.process_lost(OW, Epoch(LIFE - 1), LAST_HOPS).jobs == ()
+    assert table.process_lost(OW, LIFE, LAST_HOPS).jobs == (seq,)
+    assert table.process_lost(OW, LIFE, LAST_HOPS).jobs == ()
+    assert not table.settle(seq, LIFE)
+    assert table.unsettled(OW) == [other]

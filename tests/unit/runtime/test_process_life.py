@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from blockyard.core.errors import AlreadyRunningError, DiskFullError, ForeignFileError
+from blockyard.core.vocabulary import Epoch
 from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
-from blockyard.runtime.process_life import LockHolder, ProcessLife, holder_of
+from blockyard.runtime.process_life import LockHolder, ProcessLife, holder_of, is_over
 from blockyard.testing.clock import FakeClock
 
 
@@ -153,3 +154,14 @@ def test_the_lock_ends_with_a_killed_process_even_if_its_child_lives(
             assert next_epoch(folder, clock) > 1_000
         finally:
             os.kill(child, 9)
+
+
+def test_a_life_is_over_when_nobody_holds_the_lock_or_a_later_one_does(folder: ServiceFolder, clock: FakeClock) -> None:
+    with ProcessLife.acquire(folder, clock) as life:
+        assert not is_over(folder, life.epoch)
+        assert not is_over(folder, None)
+        assert is_over(folder, Epoch(life.epoch - 1))
+        folder.epoch.write_text("no number")
+        assert not is_over(folder, Epoch(life.epoch - 1))
+    assert is_over(folder, life.epoch)
+    assert is_over(folder, None)

@@ -156,6 +156,15 @@ class RpcClient(Generic[ReplyT, PushT]):
         """End the connection; calls in progress fail with ``PeerClosedError``. Idempotent."""
         self._connection.close()
 
+    def end_peer(self) -> None:
+        """Kill the server's process, whatever it does; its death ends the connection.
+
+        Raises:
+            UnavailableError: it is gone.
+            UnsupportedOperationError: it cannot be seen from here, is no process of this user, or is this one.
+        """
+        self._connection.end_peer()
+
     async def __aenter__(self) -> Self:
         """Use as a context; closes at the end."""
         return self

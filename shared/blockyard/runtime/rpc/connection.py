@@ -20,6 +20,7 @@ from typing import Final
 
 from blockyard.core.errors import BlockyardError, MalformedFrameError, PeerClosedError, UnavailableError
 from blockyard.runtime.rpc.frame_buffer import FrameBuffer, close_descriptors
+from blockyard.runtime.rpc.peer_process import end_peer
 from blockyard.wire.frame import MAX_DESCRIPTORS, Frame
 
 READ_BYTES: Final = 65_536
@@ -177,6 +178,12 @@ class Connection:
             self.refuse(error)
 
     # --- end ----------------------------------------------------------------------------------------------------
+    def end_peer(self) -> None:
+        """Kill the process at the other side; raises like ``peer_process.end_peer``."""
+        if self._end is not None:
+            raise UnavailableError("the connection has ended", reason=str(self._end.detail))
+        end_peer(self._socket)
+
     def refuse(self, error: BlockyardError) -> None:
         """Close, telling the peer why if it reads."""
         # Only if nothing waits: behind other data it could be cut in the middle.

@@ -98,9 +98,14 @@ async def connect(path: Path, timeout_seconds: float) -> socket.socket:
 
 def peer_pid(peer: socket.socket) -> int:
     """Process id of the other side at the time it connected; 0 where it runs in a container that we cannot see into."""
+    return peer_credentials(peer)[0]
+
+
+def peer_credentials(peer: socket.socket) -> tuple[int, int]:
+    """Process id of the other side, as by ``peer_pid``, and its user."""
     data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, _, _ = _CREDENTIALS.unpack(data)
-    return int(pid)
+    pid, user, _ = _CREDENTIALS.unpack(data)
+    return int(pid), int(user)
 
 
 def _remove_stale(path: Path) -> None:
