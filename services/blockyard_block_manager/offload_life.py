@@ -96,7 +96,7 @@ class OffloadLife:
         except UnsupportedOperationError as error:
             self._metrics.stuck_worker(StuckWorkerEnd.OUT_OF_REACH)
             _log.warning(
-                "the offload-worker leaves loads open and cannot be killed from here: requests wait for its restart",
+                "the offload-worker leaves loads open and cannot be killed from here",
                 jobs=len(stuck),
                 reason=error.detail,
             )
