@@ -5,7 +5,7 @@
     connected ──hello──► session ──requests──► … ──socket closed──► the engine is gone: set, leases, loads end
     connected ──AttachRank──► rank, joined to its engine as soon as both are there ──socket closed──► rank lost
 
-A newer hello of the same engine replaces its earlier session, and a newer connection of a rank its earlier one.
+A newer hello of an engine replaces its earlier session (see ``engine_names``), and one of a rank its earlier one.
 Invariants: requests before hello are refused; a load is answered by exactly one push, unless its engine is gone.
 Threading: one event loop; requests of one engine may be in work side by side, each decides in one section.
 """
@@ -34,6 +34,7 @@ from blockyard_block_manager import connector_requests as requests
 from blockyard_block_manager.decisions import deciding
 from blockyard_block_manager.engine_checks import check_alike, check_attach, check_hello, check_rank
 from blockyard_block_manager.engine_mappings import ConnectedEngine, EngineMapper, EngineMappings
+from blockyard_block_manager.engine_names import check_name
 from blockyard_block_manager.engine_ranks import AttachedRank, EngineKey, EngineRanks
 from blockyard_block_manager.engine_sessions import EngineSession
 from blockyard_block_manager.engine_writes import engine_writes_settled
@@ -227,7 +228,7 @@ class ConnectorServer:
         check_hello(request, self._core.profile)
         if len(fds) != 1:
             raise RequestError("hello brings one descriptor: the guards", field="descriptors", descriptors=len(fds))
-        self._replace(request)
+        self._replace(request, rpc)
         with deciding():
             engine = ConnectedEngine(rpc, self._core.open_session(request), fds.pop())
         self._engines[rpc] = engine
@@ -250,9 +251,10 @@ class ConnectorServer:
             loading=self._core.loading.enabled,
         )
 
-    def _replace(self, hello: channel.Hello) -> None:
+    def _replace(self, hello: channel.Hello, rpc: RpcSession) -> None:
         engine = self._engine((EngineId(hello.engine), hello.dp_rank))
         if engine is not None:
+            check_name(hello, rpc, engine)
             _log.info("an engine said hello again: its earlier session ends", engine=hello.engine)
             self._drop(engine)
             engine.rpc.close(UnknownSessionError("the engine has another connection"))

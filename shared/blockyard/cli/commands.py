@@ -25,10 +25,11 @@ from blockyard.cli.exit_codes import (
 )
 from blockyard.cli.failures import OutputError
 from blockyard.cli.open_files import require_open_files
+from blockyard.cli.run_errors import RunInterruptedError
 from blockyard.cli.standard_streams import complain
 from blockyard.cli.system_calls import meaning_of
 from blockyard.cli.until_signal import run_until_signal
-from blockyard.core.errors import BlockyardError, ConfigurationError, NoSpaceError, RunInterruptedError, StartupError
+from blockyard.core.errors import BlockyardError, ConfigurationError, NoSpaceError, StartupError
 from blockyard.runtime.settings_source import load_settings, shield_environment
 
 if TYPE_CHECKING:

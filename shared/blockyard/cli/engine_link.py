@@ -13,8 +13,9 @@ from typing import Final
 import msgspec
 
 from blockyard.cli.engine_events import BlockReport, Done, EngineEvent, EngineStats, Failed, Progress, Ready
+from blockyard.cli.run_errors import EngineCommandError
 from blockyard.connectors.mock.commands import Command, Probe, Replay, Reset, Stats
-from blockyard.core.errors import EngineCommandError, PeerClosedError
+from blockyard.core.errors import PeerClosedError
 
 LINE_LIMIT_BYTES: Final = 1 << 20
 

@@ -24,13 +24,14 @@ from blockyard.cli.engine_events import BlockReport, EngineStats, TierCounts
 from blockyard.cli.engine_link import EngineLink
 from blockyard.cli.failures import NothingToDamageError
 from blockyard.cli.node_metrics import NodeFigures
+from blockyard.cli.run_errors import EngineCommandError
 from blockyard.cli.slab_damage import SlabBlock
 from blockyard.cli.system_calls import meaning_of
 from blockyard.cli.together import alongside
 from blockyard.cli.trace_keys import TraceKeys
 from blockyard.cli.venue import Venue, VenueKind, VenueNode
 from blockyard.cli.watch import Watch
-from blockyard.core.errors import BlockyardError, ConfigurationError, EngineCommandError
+from blockyard.core.errors import BlockyardError, ConfigurationError
 from blockyard.runtime.node_folder import ServiceName
 
 _POLL_SECONDS: Final = 0.25

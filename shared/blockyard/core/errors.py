@@ -176,6 +176,14 @@ class UnknownSessionError(RequestError):
     remedy = "Say hello again; the client does this by itself."
 
 
+class EngineNameTakenError(RequestError):
+    """An engine of this name is connected, from another start and a process that lives."""
+
+    code = "engine-name-taken"
+    title = "Another engine has this name"
+    remedy = "End the process named here, or give each engine of the node a name of its own (vLLM: blockyard.name)."
+
+
 class UnknownMappingError(RequestError):
     """A job names an engine mapping that is not, or no longer, mapped."""
 
@@ -367,28 +375,12 @@ class ServerStartError(StartupError):
     remedy = "Look at its log for the reason; --keep keeps that of a run on this machine."
 
 
-class RunInterruptedError(BlockyardError):
-    """A signal ended a run before its end."""
-
-    code = "interrupted"
-    title = "Interrupted"
-    remedy = ""
-
-
 class ProcessEndedError(BlockyardError):
     """A process of a run ended that nobody had stopped."""
 
     code = "process-ended"
     title = "A process ended by itself"
     remedy = "Look at its log for the reason; --keep keeps that of a run on this machine."
-
-
-class EngineCommandError(BlockyardError):
-    """A demo engine that the command drives did not do what it was told."""
-
-    code = "engine-command"
-    title = "The demo engine failed"
-    remedy = "Look at its log; --keep keeps that of a run on this machine."
 
 
 class AlreadyRunningError(StartupError):

@@ -121,7 +121,7 @@ class Peer:
     async def join(self, engine: str = "e", **changes: Any) -> channel.Welcome:
         """Say hello and attach the only rank: an engine in one process."""
         welcome = await self.hello(engine=engine, **changes)
-        await self.attach(engine=engine)
+        await self.attach(engine=engine, **{name: changes[name] for name in ("life", "dp_rank") if name in changes})
         return welcome
 
     async def told(self) -> channel.Push:

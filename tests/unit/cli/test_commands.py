@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from blockyard.cli.commands import app
 from blockyard.cli.exit_codes import EXIT_OK, EXIT_USAGE
+from blockyard.cli.run_errors import RunInterruptedError
 from blockyard.cli.until_signal import run_until_signal
-from blockyard.core.errors import RunInterruptedError
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["up", "--help"], ["demo", "--help"]])

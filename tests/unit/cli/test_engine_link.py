@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from blockyard.cli.engine_link import LINE_LIMIT_BYTES, EngineLink
-from blockyard.core.errors import EngineCommandError, PeerClosedError
+from blockyard.cli.run_errors import EngineCommandError
+from blockyard.core.errors import PeerClosedError
 
 DONE = b'{"event": "done", "cmd": "stats", "stats": {"requests": 3}}\n'
 
