@@ -112,7 +112,9 @@ class BlockyardClient(SlotCalls):
         self._on_loading = on_loading
         self._tickets = StoreTickets(on_stores_settled)
         self._loading: bool | None = None
-        self._connector = ManagerConnector(socket, self._introduce, self._state_changed, self._noticed)
+        self._connector = ManagerConnector(
+            socket, self._introduce, self._state_changed, self._noticed, who=f"engine {description.engine}"
+        )
         super().__init__(self._connector.connected)
         self._reports = G1Reports(guards, self._connector.connected)
 

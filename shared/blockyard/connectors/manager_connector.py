@@ -5,6 +5,8 @@
     away ──welcomed──► connected ──closed──► away            away ──refused──► refused ──later──► away
 
 A refusal is told to whoever waits, and tried again now and then: a block-manager with other settings may come back.
+An engine goes on without its node, and nobody would notice: the log says so once, with the reason, when it has lasted a
+while, and once that it has its node, for the first time or again.
 Invariants: there is at most one connection; it is offered to callers exactly as long as its welcome holds.
 Threading: one event loop.
 """
@@ -20,6 +22,7 @@ from blockyard.connectors.manager_link import ManagerLink, Notice
 from blockyard.core.errors import (
     BlockyardError,
     ConfigurationError,
+    EngineNameTakenError,
     IdentityMismatchError,
     LayoutMismatchError,
     RequestError,
@@ -39,9 +42,12 @@ _LONGEST_PAUSE_SECONDS: Final = 1.0
 _REFUSED_SECONDS: Final = 5.0
 """Pause after a refusal."""
 _STEADY_SECONDS: Final = 5.0
-"""A connection that lived shorter than this counts as a failed attempt: two engines of one name would else take the
-session from each other without a pause."""
+"""A connection that lived shorter than this counts as a failed attempt: whatever ends it at once would else do so again
+without a pause."""
+_AWAY_SECONDS: Final = 3.0
+"""How long the block-manager may be away before that is worth a warning: longer than it takes to start again."""
 _REFUSALS: Final = (
+    EngineNameTakenError,
     IdentityMismatchError,
     LayoutMismatchError,
     UnsupportedOperationError,
@@ -59,6 +65,8 @@ class ManagerConnector:
         introduce: Callable[[ManagerLink], Awaitable[Works]],
         on_state: Callable[[bool], None],
         on_notice: Callable[[Notice], None],
+        *,
+        who: str,
     ) -> None:
         """Prepare.
 
@@ -68,7 +76,9 @@ class ManagerConnector:
                 alongside the calls and is cancelled when the connection ends.
             on_state: told True after each welcome and False after each loss of the connection.
             on_notice: called with every push that nobody waits for; must neither block nor raise.
+            who: this engine or rank, in words, for the log.
         """
+        self._who = who
         self._socket = socket
         self._introduce = introduce
         self._on_state = on_state
@@ -79,6 +89,10 @@ class ManagerConnector:
         self._answered = asyncio.Event()
         self._failure: BlockyardError | None = None
         """Why the last attempt failed; None while connected."""
+        self._away_since = 0.0
+        """Loop time since which there is no connection."""
+        self._said_connected: bool | None = None
+        """What the log said last, if anything."""
 
     def start(self) -> None:
         """Connect in the background."""
@@ -124,6 +138,7 @@ class ManagerConnector:
 
     async def _stay_connected(self) -> None:
         backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+        self._away_since = asyncio.get_running_loop().time()
         while True:
             pause_seconds = 0.0
             try:
@@ -132,13 +147,29 @@ class ManagerConnector:
                 if isinstance(error, _REFUSALS) or type(error) is RequestError:
                     self._refused(error)
                     pause_seconds = _REFUSED_SECONDS
-                elif not self._answered.is_set():
-                    self._failure = error  # a block-manager that is away or restarting
+                else:
+                    self._missed(error)
             await asyncio.sleep(pause_seconds or backoff.next_seconds())
+
+    def _missed(self, error: BlockyardError) -> None:
+        """The block-manager is away or restarting."""
+        if not self._answered.is_set():
+            self._failure = error
+        away_seconds = asyncio.get_running_loop().time() - self._away_since
+        if away_seconds >= _AWAY_SECONDS and self._said_connected is not False:
+            self._said_connected = False
+            _log.warning(
+                "%s has no node and goes on without, nothing is loaded or stored: no block-manager answers at %s (%s). "
+                "Start it there, or correct the path (blockyard.socket); the connection is tried again all the time.",
+                self._who,
+                self._socket,
+                error.fields.get("reason", error.detail),
+            )
 
     def _refused(self, error: BlockyardError) -> None:
         if str(error) != str(self._failure):
-            _log.warning("the block-manager refuses this engine: %s", error)
+            self._said_connected = False
+            _log.warning("the block-manager at %s refuses %s: %s", self._socket, self._who, error)
         self._failure = error
         self._answered.set()
 
@@ -158,6 +189,9 @@ class ManagerConnector:
         """Let calls use the connection until it ends."""
         self.link, self._failure = link, None
         self._answered.set()
+        if not self._said_connected:
+            self._said_connected = True
+            _log.info("%s is connected to the block-manager at %s", self._who, self._socket)
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(work) for work in works]
@@ -167,5 +201,6 @@ class ManagerConnector:
                     task.cancel()
         finally:
             self.link = None
+            self._away_since = asyncio.get_running_loop().time()
             self._answered.clear()
             self._on_state(False)

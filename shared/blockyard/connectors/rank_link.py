@@ -67,7 +67,9 @@ class RankLink:
         self._drained = drained
         self.arena: Arena | None = None
         """What the rank may copy to and from."""
-        self._connector = ManagerConnector(socket, self._introduce, on_state, self._noticed)
+        self._connector = ManagerConnector(
+            socket, self._introduce, on_state, self._noticed, who=f"rank {rank} of engine {engine}"
+        )
 
     @property
     def attached(self) -> bool:
