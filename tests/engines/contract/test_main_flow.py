@@ -29,8 +29,11 @@ def test_a_request_waits_for_its_lookup_and_is_computed_on_a_miss(engine: Engine
 
 
 def test_a_lookup_that_comes_too_late_is_a_miss(make_engine: Make) -> None:
-    engine = make_engine(extra={"blockyard.lookup_wait_ms": 0})
+    engine = make_engine(extra={"blockyard.lookup_wait_ms": 1_000})
     engine.request("a", ROW + 5)
+    assert engine.step().tokens == {}
+    now = engine.half._clock()
+    engine.half._clock = lambda: now + 1.0
     assert engine.step().tokens == {"a": ROW + 5}
     assert engine.node.decisions[0].reason == "lookup_late"
 

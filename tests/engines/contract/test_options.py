@@ -1,13 +1,18 @@
 """Settings, engines that are refused, requests that stay out, several KV groups, and life beside other connectors."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.engines.contract.engine_parts import BLOCK, ROW, Engine, table
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
+import torch
+from tests.engines.contract.engine_parts import BLOCK, BLOCKS, ROW, Engine, table
+from vllm.distributed.kv_transfer import kv_transfer_state
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole
 
-from blockyard.core.errors import ConfigurationError
+from blockyard.connectors.vllm.connector import BlockyardConnector
+from blockyard.connectors.vllm.engine_log import HandOn
+from blockyard.core.errors import ConfigurationError, LayoutMismatchError, StartupError
 from blockyard.core.kv_groups import NO_PAGE
 
 Make = Callable[..., Engine]
@@ -66,6 +71,41 @@ def test_a_request_that_stays_out_is_neither_looked_up_nor_registered(engine: En
     assert not engine.node.registered
     assert engine.node.deregistered, "its blocks were somebody else's before"
     assert engine.node.decisions[0].reason == "request_opted_out"
+
+
+# --- starts that fail ---------------------------------------------------------------------------------------------
+def test_a_rank_refuses_whatever_the_scheduler_would(engine: Engine) -> None:
+    """The engine makes it first, and keeps it for the next start in the process where this one fails after that."""
+    engine.config.kv_transfer_config.kv_connector_extra_config["blockyard.block_tokens"] = BLOCK + 1
+    with pytest.raises(ConfigurationError, match="whole number of engine blocks"):
+        BlockyardConnector(engine.config, KVConnectorRole.WORKER, engine.kv_config)
+
+
+def test_a_rank_whose_memory_is_refused_is_not_kept_for_the_next_start(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kv_transfer_state, "_KV_CONNECTOR_AGENT", engine.rank)
+    with pytest.raises(LayoutMismatchError, match="does not lie in the memory"):
+        engine.rank.register_kv_caches({"layer0": torch.zeros(BLOCKS, 2, BLOCK * 64)})
+    assert not kv_transfer_state.has_kv_transfer_group()
+
+
+def test_a_rank_of_an_earlier_start_is_refused_by_name(engine: Engine) -> None:
+    assert engine.rank.get_mem_pool_context() is not None
+    with pytest.raises(StartupError, match="ensure_kv_transfer_shutdown"):
+        engine.rank.get_mem_pool_context()
+
+
+@pytest.mark.parametrize("name", ["", "e" * 129, "two\nlines"])
+def test_an_engine_whose_name_the_node_would_not_take_is_refused_by_name(engine: Engine, name: str) -> None:
+    engine.config.kv_transfer_config.engine_id = name
+    with pytest.raises(ConfigurationError, match="option=engine_id"):
+        BlockyardConnector(engine.config, KVConnectorRole.WORKER, engine.kv_config)
+
+
+# --- the log ------------------------------------------------------------------------------------------------------
+def test_lines_of_the_connector_join_the_log_of_the_engine(engine: Engine) -> None:
+    assert any(isinstance(handler, HandOn) for handler in logging.getLogger("blockyard").handlers)
 
 
 # --- several groups -----------------------------------------------------------------------------------------------

@@ -27,8 +27,9 @@ from vllm.v1.kv_cache_interface import (
 )
 
 from blockyard.connectors.engine_description import EngineDescription
+from blockyard.connectors.vllm.engine_log import join_engine_log
 from blockyard.connectors.vllm.memory import SharedKvMemory
-from blockyard.connectors.vllm.settings import PREFIX, ConnectorSettings
+from blockyard.connectors.vllm.settings import LONGEST_NAME, PREFIX, ConnectorSettings
 from blockyard.connectors.vllm.tracked_request import EngineFacts
 from blockyard.core.errors import ConfigurationError, LayoutMismatchError
 from blockyard.core.identity import ModelIdentity
@@ -42,11 +43,13 @@ _LATENT: Final = (MLAAttentionSpec, SlidingWindowMLASpec)
 
 # --- what is refused ----------------------------------------------------------------------------------------------
 def check_engine(config: Any, settings: ConnectorSettings) -> None:
-    """Refuse what this connector cannot serve.
+    """Refuse what this connector cannot serve; what is to be said of others appears in the log of the engine.
 
     Raises:
         ConfigurationError: names the engine's option.
     """
+    join_engine_log()  # this is called in every process of the engine, before anything has to be said
+    _check_name(engine_id(config, settings))
     parallel, cache, transfer = config.parallel_config, config.cache_config, config.kv_transfer_config
     for option, limit in (
         ("pipeline_parallel_size", 1),
@@ -230,6 +233,16 @@ def dp_rank(config: Any) -> int:
 
 
 # --- inside -------------------------------------------------------------------------------------------------------
+def _check_name(name: EngineId) -> None:
+    if not name or len(name) > LONGEST_NAME or not name.isprintable():
+        raise ConfigurationError(
+            "the node takes printable names of engines, none of them so long",
+            option="engine_id",
+            characters=len(name),
+            limit=LONGEST_NAME,
+        )
+
+
 def _on_cpu(config: Any) -> bool:
     return str(config.device_config.device_type) == "cpu"
 

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
+from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown
 
 from blockyard.connectors.client_thread import ClientThread
 from blockyard.connectors.rank_link import RankLink
@@ -23,6 +24,7 @@ from blockyard.connectors.vllm.kv_pages import KvPages, Regions
 from blockyard.connectors.vllm.memory import SharedKvMemory
 from blockyard.connectors.vllm.settings import ConnectorSettings
 from blockyard.connectors.vllm.step_plan import StepPlan, StepReport
+from blockyard.core.errors import BlockyardError, StartupError
 from blockyard.core.vocabulary import Executor
 
 if TYPE_CHECKING:
@@ -38,7 +40,13 @@ class RankHalf:
     """One rank."""
 
     def __init__(self, config: Any, kv_cache_config: Any, settings: ConnectorSettings, rank: int) -> None:
-        """Prepare; the memory is allocated later."""
+        """Prepare; the memory is allocated later.
+
+        Raises:
+            ConfigurationError: what the scheduler half would refuse. Here first: the engine makes its ranks before, and
+                where a start fails after that, it keeps them, and gives them to the next start in the process.
+        """
+        layout.description(config, kv_cache_config, settings)
         self._config = config
         self._kv_cache_config = kv_cache_config
         self._settings = settings
@@ -49,9 +57,21 @@ class RankHalf:
         self._link: ClientThread[RankLink] | None = None
         self._report = StepReport()
         self._began = 0.0
+        self._taken = False
+        """Whether an engine has asked where its KV cache is to lie."""
 
     def allocation(self) -> AbstractContextManager[Any] | None:
-        """Context in which the engine allocates its KV cache; None where it allocates as it likes."""
+        """Context in which the engine allocates its KV cache; None where it allocates as it likes.
+
+        Raises:
+            StartupError: this is the rank of an earlier start in the process; it knows nothing of the present one.
+        """
+        if self._taken:
+            raise StartupError(
+                "the process still has the rank of an engine that it started before: end that engine, or call "
+                "vllm.distributed.kv_transfer.ensure_kv_transfer_shutdown() where its start failed"
+            )
+        self._taken = True
         return self._memory
 
     def register(self, kv_caches: Mapping[str, torch.Tensor]) -> None:
@@ -61,16 +81,12 @@ class RankHalf:
             LayoutMismatchError: it is none of whole pages, or lies elsewhere.
             UnsupportedOperationError: this rank has to copy, and there are no copies for its device.
         """
-        if self._memory is None:
-            pages = KvPages(self._kv_cache_config, kv_caches)
-            facts = layout.engine_facts(self._config, self._kv_cache_config, self._settings)
-            copies = self._copies = pages.copies(facts, self._rank)
-            self._attach(
-                None, pages.regions, on_state=copies.attached, on_arena=copies.take_arena, drained=copies.drained
-            )
-        else:
-            regions = layout.regions(self._kv_cache_config, kv_caches, self._memory)
-            self._attach(RankMemory(self._memory.fd, self._memory.memory_bytes, regions), regions)
+        try:
+            self._attach_pages(kv_caches)
+        except BlockyardError:
+            # The start fails, and the engine would give this rank to the next one in the process.
+            ensure_kv_transfer_shutdown()
+            raise
 
     def step_begins(self, plan: StepPlan) -> None:
         """A step is about to write."""
@@ -109,6 +125,18 @@ class RankHalf:
             self._copies.close()
         if self._memory is not None:
             self._memory.close()
+
+    def _attach_pages(self, kv_caches: Mapping[str, torch.Tensor]) -> None:
+        if self._memory is None:
+            pages = KvPages(self._kv_cache_config, kv_caches)
+            facts = layout.engine_facts(self._config, self._kv_cache_config, self._settings)
+            copies = self._copies = pages.copies(facts, self._rank)
+            self._attach(
+                None, pages.regions, on_state=copies.attached, on_arena=copies.take_arena, drained=copies.drained
+            )
+        else:
+            regions = layout.regions(self._kv_cache_config, kv_caches, self._memory)
+            self._attach(RankMemory(self._memory.fd, self._memory.memory_bytes, regions), regions)
 
     def _attach(self, memory: RankMemory | None, regions: Regions, **told: Any) -> None:
         engine = layout.engine_id(self._config, self._settings)
