@@ -23,9 +23,9 @@ def check_blocks(blocks: Sequence[EngineBlockId], limit: int) -> None:
     Raises:
         RequestError: names the block.
     """
-    for block in blocks:
-        if not 0 <= block < limit:
-            raise RequestError("no such block in the engine's memory", block=block, blocks=limit)
+    if blocks and not 0 <= min(blocks) <= max(blocks) < limit:
+        worst = min(blocks) if min(blocks) < 0 else max(blocks)
+        raise RequestError("no such block in the engine's memory", block=worst, blocks=limit)
     if len(set(blocks)) != len(blocks):
         raise RequestError("a call names no memory block twice", field="blocks")
 

@@ -3,8 +3,8 @@
 A caller posts what is to be done with the open connection; what becomes of it is told by whatever the call itself
 writes to, such as a deque that the caller drains. Calls begin in the order in which they were posted, and run side by
 side from their first pause on.
-Invariants: posting never blocks and never raises; start and stop are bounded in time; a call that fails is counted and
-logged, of each kind of failure once.
+Invariants: posting never blocks, never raises and never hands the interpreter over; start and stop are bounded in time;
+a call that fails is counted and logged, of each kind of failure once.
 Threading: any thread posts; the connection lives in the loop's thread.
 """
 
@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Generic, TypeVar, final
 
+from blockyard.connectors.wake_bell import WakeBell
 from blockyard.core.errors import StartupError, UnavailableError
 
 T = TypeVar("T")
@@ -33,10 +34,9 @@ class ClientThread(Generic[T]):
         self._connect = connect
         self._name = name
         self._posted: deque[Call[T]] = deque()
-        self._woken = False
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._arrived: asyncio.Event | None = None
+        self._bell = WakeBell()
+        self._rung = False
+        """Whether the loop is about to look. It takes this back before it looks, so whoever finds it set is seen."""
         self._ending = False
         self._started = threading.Event()
         self._thread: threading.Thread | None = None
@@ -63,19 +63,14 @@ class ClientThread(Generic[T]):
     def post(self, call: Call[T]) -> None:
         """Have this called with the connection; after the end, or without a beginning, it is forgotten."""
         self._posted.append(call)
-        with self._lock:
-            loop, arrived = self._loop, self._arrived
-            if self._woken or loop is None or arrived is None:
-                return
-            self._woken = True
-            loop.call_soon_threadsafe(arrived.set)
+        if not self._rung:
+            self._rung = True
+            self._bell.ring()
 
     def stop(self, timeout_seconds: float = _STOP_SECONDS) -> bool:
         """Close the connection and end the thread; False where that takes longer, and goes on behind our back."""
-        with self._lock:
-            self._ending = True
-            if self._loop is not None and self._arrived is not None:
-                self._loop.call_soon_threadsafe(self._arrived.set)
+        self._ending = True
+        self._bell.ring()
         if self._thread is None:
             return True
         self._thread.join(timeout_seconds)
@@ -90,31 +85,26 @@ class ClientThread(Generic[T]):
             self.failures += 1
             _log.exception("the connection to the node ended; the engine goes on without it")
         finally:
-            with self._lock:
-                self._loop = None
             self._started.set()
 
     async def _serve(self) -> None:
-        self._arrived = asyncio.Event()
-        with self._lock:
-            self._loop = asyncio.get_running_loop()
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+        self._bell.listen(loop, arrived.set)
         calls: set[asyncio.Task[None]] = set()
         async with self._connect() as connection:
             self._started.set()
             self._begin_posted(connection, calls)
             while not self._ending:
-                await self._arrived.wait()
-                self._arrived.clear()
+                await arrived.wait()
+                arrived.clear()
                 self._begin_posted(connection, calls)
-            with self._lock:
-                self._loop = None
+            self._bell.ignore(loop)
             for task in calls:
                 task.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
 
     def _begin_posted(self, connection: T, calls: set[asyncio.Task[None]]) -> None:
-        with self._lock:
-            self._woken = False
+        self._rung = False
         while self._posted:
             task = asyncio.create_task(self._carry_out(self._posted.popleft(), connection))
             calls.add(task)

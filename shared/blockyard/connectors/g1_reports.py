@@ -9,6 +9,8 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, final
 
+import numpy as np
+
 from blockyard.connectors.call_columns import column, wire_run
 from blockyard.connectors.engine_guards import EngineGuards
 from blockyard.connectors.g1_set import G1Set, RegisteredRun
@@ -79,10 +81,12 @@ class G1Reports:
                 self._set.withdraw(registered)
 
     def _check_raised(self, blocks: Iterable[EngineBlockId]) -> None:
-        for block in blocks:
-            registered = self._set.guard(block)
-            if registered is not None and registered == self._guards.guard(block):
-                raise RequestError("raise the guard of a block before it is deregistered", block=block)
+        pages, noted = self._set.noted_guards(blocks)
+        unraised = self._guards.values(np.array(pages, np.int64)) == np.array(noted, np.uint64)
+        if unraised.any():
+            raise RequestError(
+                "raise the guard of a block before it is deregistered", block=pages[int(unraised.argmax())]
+            )
 
     async def _tell(
         self,

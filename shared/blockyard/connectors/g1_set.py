@@ -69,13 +69,21 @@ class G1Set:
         """Those of the blocks that belong to a row."""
         return {block for block in blocks if block in self._first_page}
 
-    def guard(self, block: EngineBlockId) -> Guard | None:
-        """Guard that a block was registered with; None where it belongs to no row."""
-        first = self._first_page.get(block)
-        if first is None:
-            return None
-        row = self._rows[first]
-        return row.guards[row.pages.index(block)]
+    def noted_guards(self, blocks: Iterable[EngineBlockId]) -> tuple[list[EngineBlockId], list[Guard]]:
+        """Those of the blocks that belong to a row, and the guards that they were registered with."""
+        wanted = set(blocks)
+        pages: list[EngineBlockId] = []
+        guards: list[Guard] = []
+        for first in self._first_pages(wanted):
+            row = self._rows[first]
+            if wanted.issuperset(row.pages):
+                pages += row.pages
+                guards += row.guards
+            else:
+                here = [index for index, page in enumerate(row.pages) if page in wanted]
+                pages += [row.pages[index] for index in here]
+                guards += [row.guards[index] for index in here]
+        return pages, guards
 
     def blocks(self) -> Iterable[EngineBlockId]:
         """All blocks that belong to a row."""
@@ -97,10 +105,8 @@ class G1Set:
 
     def discard(self, blocks: Sequence[EngineBlockId]) -> None:
         """Forget the rows that these blocks belong to; unknown ones are ignored."""
-        for block in blocks:
-            first = self._first_page.get(block)
-            if first is not None:
-                self._forget(first)
+        for first in self._first_pages(blocks):
+            self._forget(first)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -127,6 +133,10 @@ class G1Set:
         for row in rows:
             del self._unannounced[row.pages[0]]
         return _run_of(rows) if rows else None
+
+    def _first_pages(self, blocks: Iterable[EngineBlockId]) -> set[EngineBlockId]:
+        """First pages of the rows that these blocks belong to."""
+        return {first for block in blocks if (first := self._first_page.get(block)) is not None}
 
     def _forget(self, first: EngineBlockId) -> None:
         for page in self._rows.pop(first).pages:

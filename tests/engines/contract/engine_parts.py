@@ -52,6 +52,7 @@ class ScriptedConnector(BlockyardConnector):
     """The connector with a scripted node in place of a client."""
 
     def _open_calls(self, described: Any, guards: Any) -> Any:
+        NODE.guards = guards
         return NODE
 
 

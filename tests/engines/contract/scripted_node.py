@@ -8,12 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from blockyard.connectors.engine_guards import EngineGuards, Numbers
 from blockyard.connectors.load_result import LoadResult
 from blockyard.connectors.slot_calls import StoreGrant
-from blockyard.connectors.vllm.node_calls import LoadEnded, LookupAnswered, News, NodeState, StoresSettled
+from blockyard.connectors.vllm.node_calls import (
+    LoadEnded,
+    LookupAnswered,
+    News,
+    NodeState,
+    RowsAnnounced,
+    StoresSettled,
+)
 from blockyard.connectors.vllm.rows import Rows
 from blockyard.connectors.vllm.slot_orders import SlotsGranted
 from blockyard.core.vocabulary import Availability, BlockId, EngineBlockId, Generation, ItemStatus, LoadId, Tier
@@ -66,7 +71,10 @@ class ScriptedNode:
     reserved: list[str] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     loads: dict[int, tuple[str, tuple[Rows, ...]]] = field(default_factory=dict)
-    registered: dict[int, Rows] = field(default_factory=dict)
+    registered: list[Rows] = field(default_factory=list)
+    """Stretches of rows that were whole when they were announced."""
+    tickets: list[int] = field(default_factory=list)
+    guards: EngineGuards | None = None
     orders: list[str] = field(default_factory=list)
     """Names of orders that concern blocks, in order."""
     deregistered: list[EngineBlockId] = field(default_factory=list)
@@ -117,17 +125,20 @@ class ScriptedNode:
 
     def register(self, rows: Rows, ticket: int) -> None:
         self.orders.append("register")
-        self.registered[ticket] = rows
+        assert self.guards is not None
+        self.registered += rows.intact(self.guards)
+        self.tickets.append(ticket)
+        self.news.append(RowsAnnounced(rows.count))
         if self.settles:
             self.news.append(StoresSettled(ticket))
 
     def settle(self) -> None:
         """No store is wanted or under way any more."""
-        self.news.extend(StoresSettled(ticket) for ticket in self.registered)
+        self.news.extend(StoresSettled(ticket) for ticket in self.tickets)
 
-    def deregister(self, blocks: npt.NDArray[np.int64]) -> None:
+    def deregister(self, blocks: Sequence[Numbers]) -> None:
         self.orders.append("deregister")
-        self.deregistered += blocks.tolist()
+        self.deregistered += [block for part in blocks for block in part.tolist()]
 
     def reset(self) -> None:
         self.resets += 1

@@ -122,7 +122,7 @@ def test_rows_are_copied_in_the_step_that_completes_them_and_committed_with_the_
         for place in range(4):
             assert copying.page(slot, place) == {float(blocks[4 * row + place])}
     engine.check_nothing_is_left()
-    assert {rows.first_row for rows in engine.node.registered.values()} == {0}
+    assert {rows.first_row for rows in engine.node.registered} == {0}
 
 
 @pytest.mark.parametrize("copying", [60_000], indirect=True)

@@ -18,7 +18,7 @@ G2 = Availability.G2
 
 
 def rows_registered(engine: Engine) -> list[tuple[int, int]]:
-    return sorted((rows.first_row, rows.count) for rows in engine.node.registered.values())
+    return sorted((rows.first_row, rows.count) for rows in engine.node.registered)
 
 
 def at(engine: Engine, seconds: float) -> None:
@@ -54,8 +54,8 @@ def test_a_load_whose_node_never_comes_back_is_computed_under_new_guards(engine:
     guards = engine.half._guards
     step = engine.schedule()
     assert step.plan.received == {"a"}
-    assert step.plan.invalid == set(rows.pages)
-    assert [guards.guard(page) for page in rows.pages] == [guard + 1 for guard in rows.guards], "before anybody is told"
+    assert step.plan.invalid == rows.blocks()
+    assert (guards.values(rows.pages) == rows.guards + 1).all(), "before anybody is told"
     engine.finish(step)
     assert engine.step().tokens == {"a": 2 * ROW + 5}
     engine.check_nothing_is_left()
@@ -68,11 +68,11 @@ def test_a_load_whose_node_never_comes_back_is_computed_under_new_guards(engine:
 
 def all_registered(engine: Engine, seed: int) -> int:
     """Rows registered of requests that need every block of the engine, one after the other."""
-    engine.node.holds, before = (0,), sum(rows.count for rows in engine.node.registered.values())
+    engine.node.holds, before = (0,), sum(rows.count for rows in engine.node.registered)
     for number in range(4):
         engine.request(f"of {seed + number}", 15 * ROW, seed=seed + number)
         engine.run()
-    return sum(rows.count for rows in engine.node.registered.values()) - before
+    return sum(rows.count for rows in engine.node.registered) - before
 
 
 def test_an_aborted_load_whose_node_never_comes_back_gives_its_blocks_back(engine: Engine) -> None:
@@ -92,11 +92,11 @@ def test_after_a_fault_of_ours_guards_are_raised_before_the_ends_of_loads_are_to
     engine.request("a", 2 * ROW + 5)
     engine.step()
     ((_, (_, (rows,))),) = engine.node.loads.items()
-    engine.half._grow_tables = None
+    engine.half._tables = None
     step = engine.schedule()
     assert step.plan.received == {"a"}
     guards = engine.half._guards
-    assert all(guards.guard(page) > guard for page, guard in zip(rows.pages, rows.guards, strict=True))
+    assert (guards.values(rows.pages) > rows.guards).all()
     engine.finish(step)
     engine.run()
     assert engine.free == engine.free_at_start
@@ -125,7 +125,7 @@ def test_a_reset_while_a_load_runs_fails_its_rows(engine: Engine) -> None:
     ((number, (_, (rows,))),) = engine.node.loads.items()
     engine.connector.reset_cache()
     guards = engine.half._guards
-    assert all(guards.guard(page) > guard for page, guard in zip(rows.pages, rows.guards, strict=True))
+    assert (guards.values(rows.pages) > rows.guards).all()
     engine.node.end_load(number, bad_row=0)
     engine.step()
     assert engine.step().tokens == {"a": 2 * ROW + 5}
@@ -157,9 +157,9 @@ def test_a_session_that_goes_on_registers_the_rows_of_its_whole_text(engine: Eng
     engine.step()
     engine.scheduler.add_request(more(0, resumable=False))
     engine.run()
-    named = {rows.first_row + index for rows in engine.node.registered.values() for index in range(rows.count)}
+    named = {rows.first_row + index for rows in engine.node.registered for index in range(rows.count)}
     assert named == {0, 1}
-    last = max(engine.node.registered.values(), key=lambda rows: rows.first_row)
+    last = max(engine.node.registered, key=lambda rows: rows.first_row)
     assert last.hashes[-1] == request.block_hashes[2 * ROW // BLOCK - 1], "by the hash of the text as it went on"
     engine.check_nothing_is_left()
 

@@ -45,7 +45,7 @@ def test_a_hit_is_loaded_before_the_request_is_scheduled(engine: Engine) -> None
     assert step.tokens == {}
     number, (rows,) = loaded(engine)
     assert (rows.first_row, rows.count, len(rows.pages)) == (0, 2, 8)
-    assert rows.pages == table(engine, "a")[:8]
+    assert rows.pages.tolist() == table(engine, "a")[:8]
     assert engine.node.reserved == ["a"]
     assert engine.step().tokens == {}, "the load has not ended"
     engine.node.end_load(number)
@@ -62,8 +62,8 @@ def test_new_blocks_are_deregistered_before_anything_is_loaded_into_them(engine:
     engine.step()
     assert engine.node.orders == ["deregister", "load"]
     _, (rows,) = loaded(engine)
-    assert set(rows.pages) <= set(engine.node.deregistered)
-    assert rows.guards == [1] * 8, "raised once, and named by the load"
+    assert rows.blocks() <= set(engine.node.deregistered)
+    assert rows.guards.tolist() == [1] * 8, "raised once, and named by the load"
 
 
 def test_rows_are_registered_when_their_step_has_been_reported(engine: Engine) -> None:
@@ -73,10 +73,10 @@ def test_rows_are_registered_when_their_step_has_been_reported(engine: Engine) -
     assert step.plan.step
     assert not engine.node.registered
     engine.finish(step)
-    (rows,) = engine.node.registered.values()
+    (rows,) = engine.node.registered
     assert (rows.first_row, rows.count) == (0, 2)
-    assert rows.pages == table(engine, "a")[:8]
-    assert rows.guards == [1] * 8
+    assert rows.pages.tolist() == table(engine, "a")[:8]
+    assert rows.guards.tolist() == [1] * 8
 
 
 def test_rows_that_fill_up_while_decoding_are_registered_too(engine: Engine) -> None:
@@ -84,7 +84,7 @@ def test_rows_that_fill_up_while_decoding_are_registered_too(engine: Engine) -> 
     engine.request("a", ROW - 2, output=6)
     for _ in range(4):
         engine.step()
-    assert [rows.count for rows in engine.node.registered.values()] == [1]
+    assert [rows.count for rows in engine.node.registered] == [1]
 
 
 def test_chunks_of_a_prompt_register_each_row_once(make_engine: Make) -> None:
@@ -92,7 +92,7 @@ def test_chunks_of_a_prompt_register_each_row_once(make_engine: Make) -> None:
     engine.node.holds = (0,)
     engine.request("a", 4 * ROW)
     engine.run()
-    rows = [rows.first_row + index for rows in engine.node.registered.values() for index in range(rows.count)]
+    rows = [rows.first_row + index for rows in engine.node.registered for index in range(rows.count)]
     assert rows == [0, 1, 2, 3]
 
 
@@ -107,7 +107,7 @@ def test_a_partial_failure_keeps_the_good_rows_and_computes_the_rest(engine: Eng
     assert step.tokens == {"a": 3 * ROW}
     engine.finish(step)
     assert request.num_preemptions == 0
-    firsts = sorted((rows.first_row, rows.count) for rows in engine.node.registered.values())
+    firsts = sorted((rows.first_row, rows.count) for rows in engine.node.registered)
     assert firsts == [(0, 1), (1, 3)]
     engine.check_nothing_is_left()
 
@@ -159,7 +159,7 @@ def test_a_hit_of_the_whole_prompt_computes_its_last_token_again(engine: Engine)
     engine.node.end_load(number)
     engine.step()
     assert engine.step().tokens == {"a": 1}
-    rows = sorted((rows.first_row, rows.count) for rows in engine.node.registered.values())
+    rows = sorted((rows.first_row, rows.count) for rows in engine.node.registered)
     assert rows == [(0, 1), (1, 1)], "the rewritten row is registered after its step"
 
 
@@ -172,13 +172,13 @@ def test_the_first_row_leaves_out_what_the_engine_holds(engine: Engine) -> None:
     engine.step()
     number, (rows,) = loaded(engine)
     assert rows.first_row == 1
-    assert rows.pages[:2] == [NO_PAGE, NO_PAGE]
-    assert NO_PAGE not in rows.pages[2:]
-    assert rows.pages[2:] == table(engine, "b")[6:12]
+    assert rows.pages[:2].tolist() == [NO_PAGE, NO_PAGE]
+    assert NO_PAGE not in rows.pages[2:].tolist()
+    assert rows.pages[2:].tolist() == table(engine, "b")[6:12]
     engine.node.end_load(number)
     engine.step()
     engine.step()
-    assert (1, 2) in {(rows.first_row, rows.count) for rows in engine.node.registered.values()}
+    assert (1, 2) in {(rows.first_row, rows.count) for rows in engine.node.registered}
 
 
 def test_a_finished_request_is_held_until_its_stores_are_settled(engine: Engine) -> None:
@@ -224,7 +224,7 @@ def test_rows_of_blocks_that_were_reused_before_the_step_ended_are_not_registere
     step = engine.schedule()
     engine.half._guards.raise_guards(table(engine, "a")[:1])
     engine.finish(step)
-    (rows,) = engine.node.registered.values()
+    (rows,) = engine.node.registered
     assert (rows.first_row, rows.count) == (1, 1)
 
 

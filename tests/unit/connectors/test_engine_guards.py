@@ -26,6 +26,23 @@ def test_raised_guards_are_seen_through_the_descriptor() -> None:
         assert guards.guards_of(blocks(0, 4)) == (1, 3)
 
 
+@pytest.mark.parametrize("count", [1, 479, 480, 481, 1_500])
+def test_any_number_of_guards_is_raised_and_read_at_once(count: int) -> None:
+    with EngineGuards(2_000) as guards:
+        numbers = np.random.default_rng(count).permutation(2_000)[:count]
+        guards.raise_guards(numbers[: count // 2])
+        raised = guards.raise_guards(numbers)
+        assert raised.tolist() == [2] * (count // 2) + [1] * (count - count // 2)
+        assert guards.values(numbers).tolist() == raised.tolist()
+        others = np.setdiff1d(np.arange(2_000), numbers)
+        assert not guards.values(others).any()
+
+
+def test_a_block_named_twice_is_raised_once() -> None:
+    with EngineGuards(5) as guards:
+        assert guards.raise_guards(blocks(2, 2)).tolist() == [1, 1]
+
+
 def test_no_block_has_no_guard() -> None:
     with EngineGuards(5) as guards:
         guards.raise_all()

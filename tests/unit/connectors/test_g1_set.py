@@ -120,7 +120,8 @@ def test_rows_are_announced_with_the_guards_of_their_registration() -> None:
     held.add(rows_of(chain("a", 1), DEFAULT_TENANT, blocks(0, 2), guard=5))
     held.add(rows_of(chain("b", 1), DEFAULT_TENANT, blocks(2, 2), guard=9))
     assert [part.guards for part in handed_out(held)] == [(Guard(5), Guard(5)), (Guard(9), Guard(9))]
-    assert (held.guard(EngineBlockId(3)), held.guard(EngineBlockId(4))) == (Guard(9), None)
+    assert held.noted_guards(blocks(0, 5)) == ([0, 1, 2, 3], [5, 5, 9, 9])
+    assert held.noted_guards(blocks(3, 2)) == ([3], [9]), "of a row in part, what was asked for"
 
 
 def test_a_run_that_is_handed_out_has_no_more_pages_than_a_call_carries() -> None:

@@ -9,19 +9,17 @@ Threading: the scheduler's thread.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, Protocol, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
 
-from blockyard.connectors.engine_guards import EngineGuards
+from blockyard.connectors.engine_guards import PIECE, Guards, Numbers
+from blockyard.connectors.vllm.rows import FILLER
 from blockyard.core.kv_groups import NO_PAGE
-from blockyard.core.vocabulary import EngineBlockId, Guard
 
-Numbers = npt.NDArray[np.int64]
-FILLER: Final = 0
-_FEW: Final = 4
-"""So many numbers are quicker taken one by one than as an array."""
+N = TypeVar("N", np.int64, np.uint64)
+_ROOM: Final = 4
 
 
 class GivenBlocks(Protocol):
@@ -58,23 +56,23 @@ class BlockNumbers:
 @final
 @dataclass(frozen=True, slots=True)
 class RowPages:
-    """Pages of consecutive rows of one group."""
+    """Pages of consecutive rows of one group, row by row, with their guards."""
 
     first_row: int
     rows: int
-    pages: list[EngineBlockId]
-    guards: list[Guard]
+    pages: Numbers
+    guards: Guards
 
 
 @final
 class BlockTable:
     """Blocks of one request in one group."""
 
-    def __init__(self, pages_per_row: int) -> None:
-        """Begin with none."""
+    def __init__(self, pages_per_row: int, expected_blocks: int = 0) -> None:
+        """Begin with none; room for those that are expected is made at once."""
         self._per_row = pages_per_row
-        self._blocks: Numbers = np.empty(0, np.int64)
-        self._guards: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
+        self._blocks: Numbers = np.empty(expected_blocks, np.int64)
+        self._guards: Guards = np.empty(expected_blocks, np.uint64)
         self._count = 0
         """Entries in use; the room behind them is for blocks to come."""
 
@@ -82,18 +80,16 @@ class BlockTable:
         """Number of blocks."""
         return self._count
 
-    def append(self, blocks: Numbers | Sequence[int], guards: EngineGuards) -> None:
-        """More blocks at the end, with the guards that they have now."""
+    def append(self, blocks: Numbers, guards: Guards) -> None:
+        """More blocks at the end, with the guards that they have."""
         first, stop = self._count, self._count + len(blocks)
         if stop > len(self._blocks):
-            room = stop + stop // 4 + _FEW
-            self._blocks, self._guards = np.resize(self._blocks, room), np.resize(self._guards, room)
-        if len(blocks) <= _FEW:
-            for place, block in enumerate(blocks, first):
-                self._blocks[place], self._guards[place] = block, guards.guard(EngineBlockId(int(block)))
-        else:
-            numbers = np.asarray(blocks, np.int64)
-            self._blocks[first:stop], self._guards[first:stop] = numbers, guards.values(numbers)
+            # What was handed out looks into the old arrays, which nobody changes any more.
+            self._blocks, self._guards = _grown(self._blocks, first, stop), _grown(self._guards, first, stop)
+        for start in range(0, len(blocks), PIECE):
+            piece, place = slice(start, start + PIECE), slice(first + start, min(first + start + PIECE, stop))
+            self._blocks[place] = blocks[piece]
+            self._guards[place] = guards[piece]
         self._count = stop
 
     def wanted(self, first_row: int, stop_row: int, held_blocks: int) -> RowPages | None:
@@ -116,32 +112,20 @@ class BlockTable:
         return RowPages(
             first_row + skipped,
             stop_row - first_row - skipped,
-            pages[skipped * self._per_row :].tolist(),
-            self._guards[first:stop].tolist(),
+            pages[skipped * self._per_row :],
+            self._guards[first:stop],
         )
 
-    def intact(self, first_row: int, stop_row: int, guards: EngineGuards) -> list[RowPages]:
-        """Stretches of rows all of whose blocks still belong to this table."""
+    def filled(self, first_row: int, stop_row: int) -> RowPages | None:
+        """Pages of those of the rows that have all their blocks; None where there is none."""
         stop_row = min(stop_row, self._count // self._per_row)
         if stop_row <= first_row:
-            return []
+            return None
         places = slice(first_row * self._per_row, stop_row * self._per_row)
-        blocks, noted = self._blocks[places], self._guards[places]
-        whole = ((blocks != FILLER) & (guards.values(blocks) == noted)).reshape(-1, self._per_row).all(axis=1)
-        stretches = []
-        for start, stop in _stretches(whole.tolist()):
-            inside = slice(start * self._per_row, stop * self._per_row)
-            stretches.append(RowPages(first_row + start, stop - start, blocks[inside].tolist(), noted[inside].tolist()))
-        return stretches
+        return RowPages(first_row, stop_row - first_row, self._blocks[places], self._guards[places])
 
 
-def _stretches(flags: Sequence[bool]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    for index, flag in enumerate(flags):
-        if not flag:
-            continue
-        if found and found[-1][1] == index:
-            found[-1] = (found[-1][0], index + 1)
-        else:
-            found.append((index, index + 1))
-    return found
+def _grown(values: npt.NDArray[N], used: int, needed: int) -> npt.NDArray[N]:
+    grown = np.empty(needed + needed // 4 + _ROOM, values.dtype)
+    grown[:used] = values[:used]
+    return grown

@@ -10,23 +10,21 @@ Threading: orders from the scheduler's thread, which also takes the news; the cl
 import asyncio
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Final, Protocol, final
-
-import numpy as np
-import numpy.typing as npt
 
 from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.client_thread import ClientThread
 from blockyard.connectors.engine_description import EngineDescription
-from blockyard.connectors.engine_guards import EngineGuards
+from blockyard.connectors.engine_guards import EngineGuards, Numbers
 from blockyard.connectors.load_result import LoadResult
 from blockyard.connectors.vllm.block_names import BlockNames
-from blockyard.connectors.vllm.rows import Rows
+from blockyard.connectors.vllm.rows import FILLER, Rows
 from blockyard.connectors.vllm.slot_orders import SlotNews, SlotOrders, ThreadedSlots
 from blockyard.core.errors import UnavailableError
 from blockyard.core.kv_groups import NO_PAGE
@@ -62,6 +60,14 @@ class LoadEnded:
 
 @final
 @dataclass(frozen=True, slots=True)
+class RowsAnnounced:
+    """So many rows were whole and are announced."""
+
+    rows: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class StoresSettled:
     """No store reads the rows that were registered under this ticket."""
 
@@ -77,7 +83,7 @@ class NodeState:
     loading: bool
 
 
-News = LookupAnswered | LoadEnded | StoresSettled | NodeState | SlotNews
+News = LookupAnswered | LoadEnded | RowsAnnounced | StoresSettled | NodeState | SlotNews
 
 
 class NodeCalls(Protocol):
@@ -116,11 +122,11 @@ class NodeCalls(Protocol):
         ...
 
     def register(self, rows: Rows, ticket: int) -> None:
-        """Announce complete rows; ``StoresSettled`` follows."""
+        """Announce those of the complete rows whose blocks nobody got since; ``StoresSettled`` follows."""
         ...
 
-    def deregister(self, blocks: npt.NDArray[np.int64]) -> None:
-        """Blocks are reused; their guards are raised already."""
+    def deregister(self, blocks: Sequence[Numbers]) -> None:
+        """Blocks are reused; their guards are raised already. The filler, and a block named twice, do no harm."""
         ...
 
     def reset(self) -> None:
@@ -152,6 +158,11 @@ class ThreadedCalls:
         self.news: deque[News] = deque()
         self._groups = tuple(group.group for group in description.groups)
         self._names = BlockNames(description.identity.digest())
+        self._guards = guards
+        self._ticket_of: dict[int, int] = {}
+        """Tickets of the client, one per stretch of rows, and ours."""
+        self._unsettled: Counter[int] = Counter()
+        self._client_tickets = count(1)
         self._state = NodeState(connected=False, loading=True)
         self._life = 0
         """Connections so far."""
@@ -163,7 +174,7 @@ class ThreadedCalls:
                 guards,
                 on_state=self._connected,
                 on_loading=self._loading,
-                on_stores_settled=lambda ticket: self.news.append(StoresSettled(ticket)),
+                on_stores_settled=self._stretch_settled,
             ),
             "blockyard-client",
         )
@@ -214,7 +225,7 @@ class ThreadedCalls:
 
         async def call(client: BlockyardClient) -> None:
             results = await asyncio.gather(*(self._load(client, request, part, ttl_seconds) for part in rows))
-            pages = {page for part in rows for page in part.pages}
+            pages = {page for part in rows for page in part.blocks()}
             # The client takes blocks out when no write can follow, and says nothing of it.
             while not client.unsettled_blocks.isdisjoint(pages):  # noqa: ASYNC110
                 await asyncio.sleep(_SETTLE_POLL_SECONDS)
@@ -230,21 +241,22 @@ class ThreadedCalls:
         """See ``NodeCalls``."""
 
         async def call(client: BlockyardClient) -> None:
-            await client.register(
-                self._names.run(rows.hashes, rows.first_row),
-                rows.pages,
-                group=rows.group,
-                guards=rows.guards,
-                ticket=ticket,
-            )
+            self._unsettled[ticket] += 1
+            try:
+                for part in rows.intact(self._guards):
+                    await self._register(client, part, ticket)
+            finally:
+                self._settled(ticket)
 
         self._thread.post(call)
 
-    def deregister(self, blocks: npt.NDArray[np.int64]) -> None:
+    def deregister(self, blocks: Sequence[Numbers]) -> None:
         """See ``NodeCalls``."""
 
         async def call(client: BlockyardClient) -> None:
-            await client.deregister(blocks.tolist())
+            once = dict.fromkeys(block for part in blocks for block in part.tolist())
+            once.pop(FILLER, None)
+            await client.deregister(list(once))
 
         self._thread.post(call)
 
@@ -270,17 +282,45 @@ class ThreadedCalls:
             _log.warning("the thread that talks to the node does not end; it is left behind")
 
     # --- in the client's thread ---------------------------------------------------------------------------------------
+    async def _register(self, client: BlockyardClient, rows: Rows, ticket: int) -> None:
+        """Announce one stretch, unless its blocks were reused while one before it was announced."""
+        if rows.intact(self._guards) != [rows]:
+            return
+        number = next(self._client_tickets)
+        self._ticket_of[number] = ticket
+        self._unsettled[ticket] += 1
+        self.news.append(RowsAnnounced(rows.count))
+        with suppress(UnavailableError):  # the client announces it with the next connection
+            await client.register(
+                self._names.run(rows.hashes, rows.first_row),
+                rows.pages.tolist(),
+                group=rows.group,
+                guards=rows.guards.tolist(),
+                ticket=number,
+            )
+
+    def _stretch_settled(self, number: int) -> None:
+        self._settled(self._ticket_of.pop(number))
+
+    def _settled(self, ticket: int) -> None:
+        self._unsettled[ticket] -= 1
+        if not self._unsettled[ticket]:
+            del self._unsettled[ticket]
+            self.news.append(StoresSettled(ticket))
+
     async def _load(self, client: BlockyardClient, request: str, rows: Rows, ttl_seconds: float) -> LoadResult:
         result = LoadResult.unknown(rows.count)
+        pages = rows.pages.tolist()
         try:
             result = await client.load(
                 RequestId(request),
                 self._names.run(rows.hashes, rows.first_row),
-                rows.pages,
+                pages,
                 group=rows.group,
                 ttl_seconds=ttl_seconds,
                 guards=[
-                    Guard(0) if page == NO_PAGE else guard for page, guard in zip(rows.pages, rows.guards, strict=True)
+                    Guard(0) if page == NO_PAGE else guard
+                    for page, guard in zip(pages, rows.guards.tolist(), strict=True)
                 ],
             )
         except UnavailableError:

@@ -27,8 +27,7 @@ from blockyard.connectors.vllm.rows import Rows
 from blockyard.connectors.vllm.settings import ConnectorSettings
 from blockyard.connectors.vllm.tracked_request import EngineFacts, TrackedRequest
 from blockyard.core.cost import CostModel
-from blockyard.core.kv_groups import NO_PAGE
-from blockyard.core.vocabulary import EngineBlockId, GroupId, Tier
+from blockyard.core.vocabulary import GroupId, Tier
 
 _ORPHAN_SECONDS: Final = 30.0
 """How long after its deadline a load is given up whose node is gone; a node that is there ends its worker by then."""
@@ -147,7 +146,7 @@ class RowLoads:
         outcomes = []
         for number in numbers:
             rows = self._loads[number].rows
-            pages = {EngineBlockId(page) for part in rows for page in part.pages if page != NO_PAGE}
+            pages = {page for part in rows for page in part.blocks()}
             self._guards.raise_guards(list(pages))
             if self._by_worker:
                 self._stores.distrust(number, pages)
@@ -174,8 +173,7 @@ class RowLoads:
             if len(facts.groups) == 1:
                 (rows,), (good,) = load.rows, usable
                 stop = rows.first_row + good
-                bad = rows.pages[good * facts.groups[0].pages_per_row(facts.block_tokens) :]
-                invalid = {page for page in bad if page != NO_PAGE}
+                invalid = set(rows.part(good, rows.count).blocks())
         failed = not whole and len(facts.groups) > 1
         if tracked.finished:
             return LoadOutcome(tracked)

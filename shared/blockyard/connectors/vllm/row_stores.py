@@ -1,7 +1,7 @@
 """Rows that become complete in a step, and what is done with them: registered when all ranks have completed the step.
 
-Invariants: a row is registered only while all its blocks have the guards with which the request got them, checked
-before the announcement, and by the node again around every copy; every ticket is settled once.
+Invariants: a row is registered only while all its blocks have the guards with which the request got them, checked by
+the client's thread before the announcement, and by the node again around every copy; every ticket is settled once.
 Threading: the scheduler's thread.
 """
 
@@ -33,14 +33,12 @@ class RowStores:
         facts: EngineFacts,
         guards: EngineGuards,
         calls: NodeCalls,
-        on_registered: Callable[[int], None],
         on_complete: CompleteRows | None = None,
     ) -> None:
-        """Tell ``on_registered`` how many rows were announced, and ``on_complete`` of rows as they are listed."""
+        """Tell ``on_complete`` of rows as they are listed."""
         self._facts = facts
         self._guards = guards
         self._calls = calls
-        self._on_registered = on_registered
         self._on_complete = on_complete
         self._listed: dict[int, list[_Listed]] = {}
         self._tickets: dict[int, TrackedRequest] = {}
@@ -80,17 +78,16 @@ class RowStores:
         """Announce those of the rows whose blocks nobody got since."""
         if not self._facts.writes:
             return
-        for stretch in table.intact(first_row, stop_row, self._guards):
-            if any(not pages.isdisjoint(stretch.pages) for pages in self._distrusted.values()):
-                continue
-            stop = stretch.first_row + stretch.rows
-            hashes = row_hashes(tracked.request.block_hashes, self._facts.hashes_per_row, stretch.first_row, stop)
+        pages = table.filled(first_row, stop_row)
+        if pages is None:
+            return
+        hashes = row_hashes(tracked.request.block_hashes, self._facts.hashes_per_row, first_row, first_row + pages.rows)
+        rows = Rows(GroupId(group), first_row, hashes, pages.pages, pages.guards)
+        for part in [rows] if not self._distrusted else self._trusted(rows):
             ticket = next(self._numbers)
             tracked.tickets.add(ticket)
             self._tickets[ticket] = tracked
-            rows = Rows(GroupId(group), stretch.first_row, hashes, stretch.pages, stretch.guards)
-            self._calls.register(rows, ticket)
-            self._on_registered(stretch.rows)
+            self._calls.register(part, ticket)
 
     def distrust(self, load: int, pages: set[EngineBlockId]) -> None:
         """A write of this load may still damage these blocks: whoever has them, they are not announced."""
@@ -105,6 +102,10 @@ class RowStores:
         tracked = self._tickets.pop(ticket, None)
         if tracked is not None:
             tracked.tickets.discard(ticket)
+
+    def _trusted(self, rows: Rows) -> list[Rows]:
+        distrusted = set().union(*self._distrusted.values())
+        return [part for part in rows.intact(self._guards) if distrusted.isdisjoint(part.blocks())]
 
     def forget(self) -> None:
         """Nothing is registered or waited for any more."""

@@ -18,15 +18,22 @@ Threading: the engine's scheduler thread. Nothing here blocks: dictionaries, deq
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final, Protocol, final
-
-import numpy as np
 
 from blockyard.connectors.engine_guards import EngineGuards
 from blockyard.connectors.vllm.admission import Admission
-from blockyard.connectors.vllm.block_tables import FILLER, BlockTable, GivenBlocks, Numbers
+from blockyard.connectors.vllm.block_tables import GivenBlocks
 from blockyard.connectors.vllm.connector_counts import ConnectorCounts
-from blockyard.connectors.vllm.node_calls import LoadEnded, LookupAnswered, NodeCalls, NodeState, StoresSettled
+from blockyard.connectors.vllm.node_calls import (
+    LoadEnded,
+    LookupAnswered,
+    NodeCalls,
+    NodeState,
+    RowsAnnounced,
+    StoresSettled,
+)
+from blockyard.connectors.vllm.request_tables import RequestTables
 from blockyard.connectors.vllm.row_loads import LoadOutcome, RowLoads
 from blockyard.connectors.vllm.row_stores import RowStores
 from blockyard.connectors.vllm.settings import ConnectorSettings, opted_out
@@ -74,9 +81,8 @@ class SchedulerHalf:
         self._clock = clock
         self.counts = ConnectorCounts()
         self._desk = self._new_desk() if copies else None
-        self._stores = RowStores(
-            facts, guards, calls, self.counts.registered, None if self._desk is None else self._desk.stores.complete
-        )
+        self._tables = RequestTables(facts, guards, None if self._desk is None else self._desk.reused)
+        self._stores = RowStores(facts, guards, calls, None if self._desk is None else self._desk.stores.complete)
         self._admission = Admission(settings, facts, calls, self._cost, self.counts, lambda: self._clock())
         loader = self._desk or calls
         self._loads = RowLoads(
@@ -91,7 +97,6 @@ class SchedulerHalf:
             by_worker=not copies,
         )
         self._requests: dict[str, TrackedRequest] = {}
-        self._reused: list[Numbers] = []
         self._ended = StepPlan()
         self._releasing: set[str] = set()
         self._receiving: set[str] = set()
@@ -129,10 +134,9 @@ class SchedulerHalf:
         shorter = any(len(given) < len(table) for given, table in zip(blocks, tracked.tables, strict=True))
         if admitting or shorter:
             local = tracked.local_tokens if admitting else 0
-            self._begin_tables(tracked, blocks, local, by_others=external_tokens == 0)
+            self._tables.begin(tracked, blocks, local, by_others=external_tokens == 0)
         else:
-            for table, given in zip(tracked.tables, blocks, strict=True):
-                self._take_over(table, np.asarray(given[len(table) :], np.int64), by_others=external_tokens == 0)
+            self._tables.extend(tracked, blocks, by_others=external_tokens == 0)
         if not admitting:
             return
         self._admission.decide(tracked, external_tokens)
@@ -145,11 +149,9 @@ class SchedulerHalf:
     def plan_step(self, scheduled: ScheduledStep) -> StepPlan:
         """Everything that this step needs, in the order in which the node has to hear of it."""
         self._take_news()
-        self._grow_tables(scheduled.scheduled_cached_reqs)
-        if self._reused:
-            blocks = np.concatenate(self._reused)
-            self._reused.clear()
-            self._calls.deregister(blocks)
+        self._tables.grow(scheduled.scheduled_cached_reqs, self._requests.get)
+        if reused := self._tables.take_reused():
+            self._calls.deregister(reused)
         self._loads.begin()
         self._admission.report()
         step = self._list_rows(scheduled)
@@ -261,58 +263,11 @@ class SchedulerHalf:
         if tracked is None:
             tracked = TrackedRequest(request, opted_out(request.kv_transfer_params))
             tracked.preemptions = request.num_preemptions
-            tracked.tables = self._new_tables()
+            tracked.tables = self._tables.new(0)
             tracked.next_row = [0] * len(self._facts.groups)
             self._requests[request.request_id] = tracked
             self._admission.ask(tracked)
         return tracked
-
-    def _new_tables(self) -> list[BlockTable]:
-        tokens = self._facts.block_tokens
-        return [BlockTable(group.pages_per_row(tokens)) for group in self._facts.groups]
-
-    # --- inside: tables -----------------------------------------------------------------------------------------------
-    def _begin_tables(
-        self, tracked: TrackedRequest, blocks: tuple[GivenBlocks, ...], local_tokens: int, *, by_others: bool
-    ) -> None:
-        tracked.tables = self._new_tables()
-        for group, table, given in zip(self._facts.groups, tracked.tables, blocks, strict=True):
-            all_blocks = np.asarray(given[:], np.int64)
-            held = min(len(all_blocks), local_tokens // group.engine_block_tokens)
-            table.append(all_blocks[:held], self._guards)
-            self._take_over(table, all_blocks[held:], by_others=by_others)
-        tracked.next_row = [local_tokens // self._facts.block_tokens] * len(tracked.tables)
-
-    def _take_over(self, table: BlockTable, blocks: Numbers, *, by_others: bool = False) -> None:
-        """Blocks that were somebody else's, or nobody's, become this request's; others may be about to fill them."""
-        if len(blocks):
-            self._reuse(blocks, by_others=by_others)
-            table.append(blocks, self._guards)
-
-    def _reuse(self, blocks: Numbers, *, by_others: bool) -> None:
-        """Before anything is written into these blocks."""
-        new = blocks[blocks != FILLER]
-        self._guards.raise_guards(new)
-        self._reused.append(new)
-        if self._desk is not None:
-            self._desk.reused(new, by_others=by_others)
-
-    def _grow_tables(self, cached: Any) -> None:
-        grown: list[tuple[BlockTable, Sequence[int]]] = []
-        numbers: list[int] = []
-        for request_id, new_blocks in zip(cached.req_ids, cached.new_block_ids, strict=True):
-            if new_blocks is None or request_id in cached.resumed_req_ids:
-                continue  # a resumed request was told of at its allocation
-            tracked = self._requests.get(request_id)
-            if tracked is not None:
-                for table, blocks in zip(tracked.tables, new_blocks, strict=True):
-                    if blocks:
-                        grown.append((table, blocks))
-                        numbers += blocks
-        if grown:
-            self._reuse(np.array(numbers, np.int64), by_others=False)
-            for table, blocks in grown:
-                table.append(blocks, self._guards)
 
     def _end(
         self,
@@ -335,17 +290,15 @@ class SchedulerHalf:
     def _list_rows(self, scheduled: ScheduledStep) -> int:
         """Number of this step where its completion is awaited, else 0."""
         self._step += 1
-        cached = scheduled.scheduled_cached_reqs
-        computed = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
-        computed.update((new.req_id, new.num_computed_tokens) for new in scheduled.scheduled_new_reqs)
+        cached, scheduled_tokens = scheduled.scheduled_cached_reqs, scheduled.num_scheduled_tokens
         awaited = False
         longest, longest_start = 0, 0
         block_tokens = self._facts.block_tokens
-        for request_id, tokens in scheduled.num_scheduled_tokens.items():
-            tracked = self._requests.get(request_id)
+        news = ((new.req_id, new.num_computed_tokens) for new in scheduled.scheduled_new_reqs)
+        for request_id, start in chain(zip(cached.req_ids, cached.num_computed_tokens, strict=True), news):
+            tracked, tokens = self._requests.get(request_id), scheduled_tokens.get(request_id, 0)
             if tracked is None:
                 continue
-            start = computed.get(request_id, 0)
             if tokens > longest:
                 longest, longest_start = tokens, start
             # Groups go along together: most requests of most steps fill no row, and are done with here.
@@ -381,6 +334,8 @@ class SchedulerHalf:
                 self._tell(self._loads.ended(item))
             elif isinstance(item, StoresSettled):
                 self._stores.settled(item.ticket)
+            elif isinstance(item, RowsAnnounced):
+                self.counts.registered(item.rows)
             elif isinstance(item, NodeState):
                 self._admission.loading, self._is_node_away = item.loading, not item.connected
                 if self._desk is not None:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Final, final
 
-from blockyard.connectors.vllm.block_tables import Numbers
+from blockyard.connectors.engine_guards import Numbers
 from blockyard.connectors.vllm.node_calls import LoadEnded
-from blockyard.connectors.vllm.rows import Rows
+from blockyard.connectors.vllm.rows import FILLER, Rows
 from blockyard.connectors.vllm.slot_orders import LoadStaged, SlotNews
 from blockyard.connectors.vllm.slot_stores import SlotStores
 from blockyard.connectors.vllm.staged_copies import StagedCopies
@@ -130,4 +130,4 @@ class SlotDesk:
 
 
 def _blocks(parts: Sequence[Numbers]) -> tuple[EngineBlockId, ...]:
-    return tuple(EngineBlockId(block) for part in parts for block in part.tolist())
+    return tuple(EngineBlockId(block) for part in parts for block in part.tolist() if block != FILLER)

@@ -213,18 +213,13 @@ class SlotStores:
             self._asked = (wanted, self._attachments)
             self._orders.reserve(wanted)
 
-    def _whole(self, rows: _Waiting, stop_row: int) -> list[Rows]:
-        hashes, per_row = rows.tracked.request.block_hashes, self._facts.hashes_per_row
-        return [
-            Rows(
-                GroupId(rows.group),
-                found.first_row,
-                row_hashes(hashes, per_row, found.first_row, found.first_row + found.rows),
-                found.pages,
-                found.guards,
-            )
-            for found in rows.table.intact(rows.first_row, stop_row, self._guards)
-        ]
+    def _whole(self, waiting: _Waiting, stop_row: int) -> list[Rows]:
+        pages = waiting.table.filled(waiting.first_row, stop_row)
+        if pages is None:
+            return []
+        first, stop = pages.first_row, pages.first_row + pages.rows
+        hashes = row_hashes(waiting.tracked.request.block_hashes, self._facts.hashes_per_row, first, stop)
+        return Rows(GroupId(waiting.group), first, hashes, pages.pages, pages.guards).intact(self._guards)
 
     def _settle(self, part: _Part, good: Sequence[bool]) -> None:
         shards = (1 << self._facts.groups[part.rows.group].shards(self._facts.ranks)) - 1
@@ -253,7 +248,7 @@ def _alike(slots: Sequence[_Slot], good: Sequence[bool]) -> Iterator[tuple[tuple
 
 
 def _row_copies(part: _Part) -> Iterator[RowCopy]:
-    per_row = len(part.rows.pages) // len(part.slots)
+    per_row, blocks = part.rows.per_row, part.rows.pages.tolist()
     for index, slot in enumerate(part.slots):
-        pages = tuple(part.rows.pages[index * per_row : (index + 1) * per_row])
+        pages = tuple(blocks[index * per_row : (index + 1) * per_row])
         yield RowCopy(pages, slot.slot, slot.generation, part.rows.group)

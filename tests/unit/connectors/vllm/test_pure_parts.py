@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blockyard.connectors.engine_guards import EngineGuards
+from blockyard.connectors.engine_guards import EngineGuards, Numbers
 from blockyard.connectors.vllm.block_names import BlockNames, row_hashes
 from blockyard.connectors.vllm.block_tables import BlockTable
 from blockyard.connectors.vllm.connector_counts import ConnectorCounts
 from blockyard.connectors.vllm.prefix_hit import prefix_hit
+from blockyard.connectors.vllm.rows import Rows
 from blockyard.connectors.vllm.settings import connector_settings, opted_out
 from blockyard.connectors.vllm.step_plan import NOTHING, StepPlan, StepReport
 from blockyard.core.cost import CostModel
@@ -89,40 +90,78 @@ def test_parts_of_a_chain_have_the_names_of_the_whole(per_row: int, first: int, 
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
-def blocks(*numbers: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def blocks(*numbers: int) -> Numbers:
     return np.array(numbers, np.int64)
+
+
+def table_of(guards: EngineGuards, *numbers: int) -> BlockTable:
+    table = BlockTable(2)
+    table.append(blocks(*numbers), guards.values(blocks(*numbers)))
+    return table
+
+
+def filled(table: BlockTable, first_row: int, stop_row: int) -> Rows | None:
+    """Rows of the table by made-up names."""
+    pages = table.filled(first_row, stop_row)
+    if pages is None:
+        return None
+    hashes = [bytes([row]) * 32 for row in range(max(0, first_row - 1), first_row + pages.rows)]
+    return Rows(GroupId(0), pages.first_row, hashes, pages.pages, pages.guards)
 
 
 def test_pages_that_the_engine_holds_or_has_no_use_for_are_left_out() -> None:
     with EngineGuards(32) as guards:
-        table = BlockTable(2)
         guards.raise_guards([EngineBlockId(9)])
-        table.append(blocks(5, 6, 7, 8, 0, 9, 10, 11), guards)
+        table = table_of(guards, 5, 6, 7, 8, 0, 9, 10, 11)
         wanted = table.wanted(0, 4, held_blocks=3)
         assert wanted is not None
         assert (wanted.first_row, wanted.rows) == (1, 3)
-        assert wanted.pages == [NO_PAGE, 8, NO_PAGE, 9, 10, 11]
-        assert wanted.guards == [0, 0, 0, 1, 0, 0]
+        assert wanted.pages.tolist() == [NO_PAGE, 8, NO_PAGE, 9, 10, 11]
+        assert wanted.guards.tolist() == [0, 0, 0, 1, 0, 0]
         assert table.wanted(0, 1, held_blocks=2) is None
 
 
-def test_rows_with_a_block_that_was_reused_or_a_filler_are_not_intact() -> None:
+@pytest.mark.parametrize("first_row", [0, 1])
+def test_rows_with_a_block_that_was_reused_or_a_filler_are_not_intact(first_row: int) -> None:
     with EngineGuards(32) as guards:
-        table = BlockTable(2)
-        table.append(blocks(1, 2, 3, 4, 5, 6, 0, 7), guards)
+        rows = filled(table_of(guards, 1, 2, 3, 4, 5, 6, 0, 7, 8, 9), first_row, 5)
+        assert rows is not None
         guards.raise_guards([EngineBlockId(4)])
-        assert [(part.first_row, part.rows, part.pages) for part in table.intact(0, 4, guards)] == [
-            (0, 1, [1, 2]),
-            (2, 1, [5, 6]),
-        ]
-        assert table.intact(4, 9, guards) == []
+        found = [(part.first_row, part.count, part.pages.tolist()) for part in rows.intact(guards)]
+        assert found == [(0, 1, [1, 2]), (2, 1, [5, 6]), (4, 1, [8, 9])][first_row:]
+        assert [part.hashes[-1] for part in rows.intact(guards)] == [bytes([row]) * 32 for row in (0, 2, 4)][first_row:]
 
 
-def test_a_row_that_is_not_filled_with_blocks_yet_is_not_intact() -> None:
+def test_rows_that_nobody_touched_are_intact_as_they_are() -> None:
     with EngineGuards(32) as guards:
+        rows = filled(table_of(guards, 1, 2, 3, 4), 0, 2)
+        assert rows is not None
+        assert rows.intact(guards) == [rows]
+
+
+def test_a_row_that_is_not_filled_with_blocks_yet_has_no_pages_to_name() -> None:
+    with EngineGuards(32) as guards:
+        table = table_of(guards, 1, 2, 3)
+        pages = table.filled(0, 2)
+        assert pages is not None
+        assert pages.rows == 1
+        assert table.filled(1, 9) is None
+
+
+def test_what_a_table_handed_out_stays_as_it_was_when_the_table_grows() -> None:
+    with EngineGuards(2_000) as guards:
         table = BlockTable(2)
-        table.append(blocks(1, 2, 3), guards)
-        assert [part.rows for part in table.intact(0, 2, guards)] == [1]
+        whole = blocks(*range(1, 1_201))
+        for start in range(0, 1_200, 300):
+            part = whole[start : start + 300]
+            table.append(part, guards.raise_guards(part))
+            if start == 0:
+                early = table.filled(0, 150)
+        assert early is not None
+        assert early.pages.tolist() == list(range(1, 301))
+        late = table.filled(0, 600)
+        assert late is not None
+        assert (late.pages.tolist(), set(late.guards.tolist())) == (list(range(1, 1_201)), {1})
 
 
 # --- hits ---------------------------------------------------------------------------------------------------------

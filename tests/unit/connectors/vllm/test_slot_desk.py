@@ -17,7 +17,7 @@ from blockyard.connectors.vllm.staged_copies import StagedCopies
 from blockyard.connectors.vllm.step_plan import CopyOrder, CopyPlan, StepReport
 from blockyard.connectors.vllm.tracked_request import EngineFacts, TrackedRequest
 from blockyard.core.kv_groups import KvGroup
-from blockyard.core.vocabulary import BlockId, EngineBlockId, Generation, GroupId, Guard, ItemStatus, LoadId, Tier
+from blockyard.core.vocabulary import BlockId, EngineBlockId, Generation, GroupId, ItemStatus, LoadId, Tier
 
 if TYPE_CHECKING:
     from blockyard.connectors.vllm.node_calls import LoadEnded
@@ -102,7 +102,7 @@ class Desk:
     def complete(self, *blocks: int) -> None:
         """A request completes rows in these blocks."""
         table = BlockTable(2)
-        table.append(np.array(blocks, np.int64), self.guards)
+        table.append(np.array(blocks, np.int64), self.guards.values(np.array(blocks, np.int64)))
         self.stores.complete(TrackedRequest(Request(), opted_out=False), table, 0, 0, len(blocks) // 2)
 
     def end(self, order: CopyOrder, *statuses: ItemStatus, rank: int | None = None) -> None:
@@ -287,7 +287,8 @@ def test_after_a_fault_ranks_are_told_to_stop_and_nothing_waits() -> None:
 # --- loads --------------------------------------------------------------------------------------------------------
 def rows(count: int, *, group: int = 0) -> Rows:
     pages = [EngineBlockId(20 + index) for index in range(2 * count)]
-    return Rows(GroupId(group), 0, [bytes([index]) for index in range(count)], pages, [Guard(0)] * len(pages))
+    hashes = [bytes([index]) for index in range(count)]
+    return Rows(GroupId(group), 0, hashes, np.array(pages, np.int64), np.zeros(len(pages), np.uint64))
 
 
 def staged(load: int, *statuses: ItemStatus) -> StagedLoad:

@@ -19,6 +19,7 @@ from blockyard.connectors.vllm.node_calls import (
     LoadEnded,
     LookupAnswered,
     NodeState,
+    RowsAnnounced,
     StoresSettled,
     ThreadedCalls,
 )
@@ -31,7 +32,17 @@ from blockyard.core.vocabulary import Availability, EngineBlockId, EngineId, Gro
 DESCRIPTION = EngineDescription(
     engine=EngineId("e"), identity=ModelIdentity(model="m"), blocks=16, groups=(KvGroup(engine_block_tokens=256),)
 )
-ROWS = Rows(GroupId(0), 1, [b"a" * 32, b"b" * 32], [EngineBlockId(3), NO_PAGE], [Guard(1), Guard(9)])
+HASHES = [bytes([row]) * 32 for row in range(5)]
+
+
+def rows(*pages: int, first_row: int = 0, guard: int = 0) -> Rows:
+    """Rows of one page."""
+    hashes = HASHES[max(0, first_row - 1) : first_row + len(pages)]
+    return Rows(GroupId(0), first_row, hashes, np.array(pages, np.int64), np.full(len(pages), guard, np.uint64))
+
+
+ROWS = rows(3)
+LOADED = Rows(GroupId(0), 1, HASHES[:2], np.array([3, NO_PAGE], np.int64), np.array([1, 9], np.uint64))
 DEADLINE_SECONDS = 10.0
 
 
@@ -51,6 +62,11 @@ class ScriptedClient:
         self.calls: list[str] = []
         self.guards: Sequence[Guard] = ()
         self.error: Exception | None = None
+        self.registered: list[tuple[int, int, list[int]]] = []
+        """Ticket, first row and pages."""
+        self.settles = True
+        self.on_register: Callable[[], None] = lambda: None
+        self.deregistered: list[int] = []
         self.unsettled_blocks: frozenset[EngineBlockId] = frozenset()
 
     def _called(self, name: str) -> None:
@@ -68,11 +84,19 @@ class ScriptedClient:
         return LoadResult((ItemStatus.OK,) * len(run), (Tier.G2,) * len(run))
 
     async def register(self, run: Any, pages: Any, *, group: Any, guards: Any, ticket: int) -> None:
-        self._called("register")
-        self.on_stores_settled(ticket)
+        self.registered.append((ticket, run.first_position, pages))
+        self.on_register()
+        try:
+            self._called("register")
+        except BaseException:
+            self.on_stores_settled(ticket)  # as the client does
+            raise
+        if self.settles:
+            self.on_stores_settled(ticket)
 
     async def deregister(self, blocks: Any) -> None:
         self._called("deregister")
+        self.deregistered += blocks
 
 
 class Scene:
@@ -116,7 +140,7 @@ def test_a_lookup_is_answered(scene: Scene) -> None:
 def test_lookups_and_loads_that_fail_are_answered_too(scene: Scene, error: Exception) -> None:
     scene.client.error = error
     scene.calls.lookup("r", 1, [b"a" * 32], 0.1)
-    scene.calls.load(7, "r", [ROWS], 1.0)
+    scene.calls.load(7, "r", [LOADED], 1.0)
     until(lambda: len(scene.calls.news) == 2)
     answer, ended = scene.calls.news
     assert isinstance(answer, LookupAnswered)
@@ -127,9 +151,9 @@ def test_lookups_and_loads_that_fail_are_answered_too(scene: Scene, error: Excep
 
 def test_a_load_ends_only_when_no_write_into_its_pages_can_follow(scene: Scene) -> None:
     scene.client.unsettled_blocks = frozenset({EngineBlockId(3)})
-    scene.calls.load(7, "r", [ROWS], 1.0)
+    scene.calls.load(7, "r", [LOADED], 1.0)
     until(lambda: "load" in scene.client.calls)
-    scene.calls.deregister(np.array([5]))
+    scene.calls.deregister([np.array([5])])
     until(lambda: "deregister" in scene.client.calls)
     assert not scene.calls.news
     scene.client.unsettled_blocks = frozenset()
@@ -139,11 +163,63 @@ def test_a_load_ends_only_when_no_write_into_its_pages_can_follow(scene: Scene) 
 
 def test_calls_begin_in_the_order_in_which_they_were_made(scene: Scene) -> None:
     for ticket in range(1, 20):
-        scene.calls.deregister(np.array([1]))
+        scene.calls.deregister([np.array([1])])
         scene.calls.register(ROWS, ticket)
     until(lambda: len(scene.client.calls) == 38)
     assert scene.client.calls == ["deregister", "register"] * 19
     assert [item.ticket for item in scene.calls.news if isinstance(item, StoresSettled)] == list(range(1, 20))
+
+
+def settled(scene: Scene) -> list[int]:
+    return [item.ticket for item in scene.calls.news if isinstance(item, StoresSettled)]
+
+
+def announced(scene: Scene) -> int:
+    return sum(item.rows for item in scene.calls.news if isinstance(item, RowsAnnounced))
+
+
+def test_rows_whose_blocks_somebody_got_are_not_announced(scene: Scene) -> None:
+    scene.guards.raise_guards([EngineBlockId(4)])
+    scene.client.settles = False
+    scene.calls.register(rows(3, 4, 5, 6), 7)
+    until(lambda: len(scene.client.registered) == 2)
+    (first, at_first, before), (second, at_second, behind) = scene.client.registered
+    assert ((at_first, before), (at_second, behind)) == ((0, [3]), (2, [5, 6]))
+    assert announced(scene) == 3
+    scene.client.on_stores_settled(first)
+    assert settled(scene) == [], "a store may still read the others"
+    scene.client.on_stores_settled(second)
+    assert settled(scene) == [7]
+
+
+def test_rows_that_are_all_gone_are_settled_at_once(scene: Scene) -> None:
+    scene.guards.raise_guards([EngineBlockId(3), EngineBlockId(4)])
+    scene.calls.register(rows(3, 4), 7)
+    until(lambda: settled(scene) == [7])
+    assert (scene.client.registered, announced(scene)) == ([], 0)
+
+
+def test_a_stretch_whose_blocks_go_while_the_one_before_it_is_announced_is_left_out(scene: Scene) -> None:
+    scene.guards.raise_guards([EngineBlockId(4)])
+    scene.client.on_register = lambda: scene.guards.raise_guards([EngineBlockId(6)])
+    scene.calls.register(rows(3, 4, 5, 6), 7)
+    until(lambda: settled(scene) == [7])
+    assert [pages for _, _, pages in scene.client.registered] == [[3]]
+
+
+@pytest.mark.parametrize("error", [UnavailableError("away"), RequestError("refused")])
+def test_a_ticket_is_settled_whatever_becomes_of_its_calls(scene: Scene, error: Exception) -> None:
+    scene.guards.raise_guards([EngineBlockId(4)])
+    scene.client.error = error
+    scene.calls.register(rows(3, 4, 5), 7)
+    until(lambda: settled(scene) == [7])
+    assert len(scene.client.registered) == (2 if isinstance(error, UnavailableError) else 1)
+
+
+def test_reused_blocks_are_named_once_and_without_the_filler(scene: Scene) -> None:
+    scene.calls.deregister([np.array([5, 0, 3]), np.array([3, 0, 8])])
+    until(lambda: bool(scene.client.deregistered))
+    assert scene.client.deregistered == [5, 3, 8]
 
 
 def test_state_and_switch_of_the_node_are_told_together(scene: Scene) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from blockyard.connectors.slot_calls import StagedLoad, StoreGrant
@@ -12,10 +13,10 @@ from blockyard.connectors.vllm.rows import Rows
 from blockyard.connectors.vllm.slot_orders import LoadStaged, SlotNews, SlotsGranted, ThreadedSlots
 from blockyard.core.errors import RequestError, UnavailableError
 from blockyard.core.identity import ModelIdentity
-from blockyard.core.vocabulary import BlockId, EngineBlockId, Generation, GroupId, Guard, ItemStatus, LoadId, Tier
+from blockyard.core.vocabulary import BlockId, Generation, GroupId, ItemStatus, LoadId, Tier
 
 NAMES = BlockNames(ModelIdentity(model="m").digest())
-ROWS = Rows(GroupId(1), 1, [b"a" * 32, b"b" * 32], [EngineBlockId(3)], [Guard(1)])
+ROWS = Rows(GroupId(1), 1, [b"a" * 32, b"b" * 32], np.array([3]), np.array([1], np.uint64))
 GRANT = StoreGrant(4, (BlockId(2),), (Generation(6),))
 STAGED = StagedLoad(LoadId(9), (ItemStatus.OK,), (Tier.G2,), (BlockId(2),), (Generation(6),))
 
@@ -120,9 +121,9 @@ def test_a_grant_that_has_ended_is_nothing_to_complain_about(scene: Scene) -> No
 
 
 def test_rows_are_cut_with_the_hash_before_them() -> None:
-    pages = [EngineBlockId(page) for page in range(6)]
-    first = Rows(GroupId(0), 0, [b"0", b"1", b"2"], pages, [Guard(0)] * 6)
+    pages = np.arange(6)
+    first = Rows(GroupId(0), 0, [b"0", b"1", b"2"], pages, np.zeros(6, np.uint64))
     assert [first.part(start, stop).hashes for start, stop in ((0, 2), (1, 3))] == [[b"0", b"1"], [b"0", b"1", b"2"]]
-    later = Rows(GroupId(0), 5, [b"4", b"5", b"6", b"7"], pages, [Guard(0)] * 6)
+    later = Rows(GroupId(0), 5, [b"4", b"5", b"6", b"7"], pages, np.zeros(6, np.uint64))
     part = later.part(1, 3)
-    assert (part.first_row, part.count, part.hashes, part.pages) == (6, 2, [b"5", b"6", b"7"], [2, 3, 4, 5])
+    assert (part.first_row, part.count, part.hashes, part.pages.tolist()) == (6, 2, [b"5", b"6", b"7"], [2, 3, 4, 5])
