@@ -2,9 +2,10 @@
 
 The process imports the engine once (most of a start) and then forks: each line on stdin asks for one engine, as an
 object with ``socket`` (where the test listens for it), ``log`` (what it prints goes there), ``environment`` and
-``options`` (``connector`` for the fields of ``KVTransferConfig``, everything else for ``LLM``); its process id is the
-answer. On its socket an engine says first that it is ready, then carries out orders, one JSON line each, with one
-line as the answer::
+``options`` (``connector`` for the fields of ``KVTransferConfig``, ``refused`` for settings of the connector that the
+same process must refuse before, each by the words of its refusal, everything else for ``LLM``); its process id is the
+answer. On its socket an engine says first that it is ready, then carries out orders, one JSON line each, with one line
+as the answer::
 
     generate prompts, tokens, parameters   cached, tokens, finish: one entry per prompt
     reset connector                        reset: the prefix cache is empty now
@@ -55,6 +56,17 @@ class Driver:
         from vllm.config import KVTransferConfig
 
         connector = options.pop("connector", None)
+        for words, odd in options.pop("refused", {}).items():
+            settings = connector["kv_connector_extra_config"] | odd
+            other = KVTransferConfig(**connector | {"kv_connector_extra_config": settings})
+            try:
+                LLM(**options, kv_transfer_config=other)
+            # Whatever the engine makes of it.
+            except Exception as error:
+                if words not in str(error):
+                    raise
+            else:
+                raise RuntimeError(f"not refused: {odd}")
         transfer = {} if connector is None else {"kv_transfer_config": KVTransferConfig(**connector)}
         self._sampling = SamplingParams
         self._in_process = os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") == "0"
