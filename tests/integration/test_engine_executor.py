@@ -33,7 +33,7 @@ from blockyard.connectors.vllm.step_plan import StepReport
 from blockyard.connectors.vllm.tracked_request import EngineFacts, TrackedRequest
 from blockyard.core.identity import ModelIdentity
 from blockyard.core.kv_groups import KvGroup, Region
-from blockyard.core.vocabulary import EngineBlockId, EngineId, Executor, GroupId, Guard, ItemStatus, Tier
+from blockyard.core.vocabulary import EngineId, Executor, GroupId, ItemStatus, Tier
 from blockyard.testing.running_node import RunningNode, running_node
 from blockyard.tiers.device.host import HostDevice, HostPages, host_pages
 
@@ -158,9 +158,8 @@ class Engine:
     def compute(self, prompt: Prompt, first_block: int) -> None:
         """One step that computes a whole prompt."""
         blocks = np.arange(first_block, first_block + prompt.rows * PER_ROW)
-        self.guards.raise_guards([EngineBlockId(int(block)) for block in blocks])
         table = BlockTable(PER_ROW)
-        table.append(blocks, self.guards)
+        table.append(blocks, self.guards.raise_guards(blocks))
         self.desk.reused(blocks, by_others=False)
         self.stores.complete(TrackedRequest(prompt, opted_out=False), table, 0, 0, prompt.rows)
 
@@ -174,13 +173,12 @@ class Engine:
     async def load(self, prompt: Prompt, first_block: int) -> tuple[list[ItemStatus], list[Tier | None]]:
         """Load a prompt, and compare every byte of what is said to be there."""
         blocks = np.arange(first_block, first_block + prompt.rows * PER_ROW)
-        pages = [EngineBlockId(int(block)) for block in blocks]
-        self.guards.raise_guards(pages)
+        guards = self.guards.raise_guards(blocks)
         self.desk.reused(blocks, by_others=False)
         hashes = prompt.block_hashes[PER_ROW - 1 :: PER_ROW]
         self.loads += 1
         self.ended.clear()
-        rows = Rows(GroupId(0), 0, hashes, pages, [Guard(0)] * len(pages))
+        rows = Rows(GroupId(0), 0, hashes, blocks, guards)
         self.desk.load(self.loads, prompt.request_id, [rows], 5.0)
         await self.until(lambda: self.ended)
         ((result,),) = [ended.results for ended in self.ended]

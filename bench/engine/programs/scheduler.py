@@ -22,7 +22,13 @@ MOST_TOKENS = 140_000
 DECODED_TOKENS = 24
 _ADMISSION = ("on_new_request", "get_num_new_matched_tokens", "update_state_after_alloc")
 _END = ("request_finished", "request_finished_all_groups")
-_STEP = ("build_connector_meta", "update_connector_output", "take_events", "has_pending_push_work")
+_STEP = (
+    "build_connector_meta",
+    "update_connector_output",
+    "take_events",
+    "has_pending_push_work",
+    "get_kv_connector_stats",
+)
 _EMPTY_STEPS = 2_000
 _FORWARD_SECONDS = 0.005
 """A step of a fast model; slower ones leave the client's thread more time."""
