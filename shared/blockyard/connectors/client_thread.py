@@ -60,12 +60,20 @@ class ClientThread(Generic[T]):
         """Whether posted calls are carried out."""
         return self._thread is not None and self._thread.is_alive()
 
-    def post(self, call: Call[T]) -> None:
-        """Have this called with the connection; after the end, or without a beginning, it is forgotten."""
+    def post(self, call: Call[T], *, wake: bool = True) -> None:
+        """Have this called with the connection; after the end, or without a beginning, it is forgotten.
+
+        Without ``wake`` it waits for ``flush``, or for the next call that wakes: a loop that is awake wants the
+        interpreter, and a thread that computes for long has to hand it over in the middle.
+        """
         self._posted.append(call)
-        if not self._rung:
-            self._rung = True
-            self._bell.ring()
+        if wake:
+            self._wake()
+
+    def flush(self) -> None:
+        """Have everything that was posted begin."""
+        if self._posted:
+            self._wake()
 
     def stop(self, timeout_seconds: float = _STOP_SECONDS) -> bool:
         """Close the connection and end the thread; False where that takes longer, and goes on behind our back."""
@@ -75,6 +83,11 @@ class ClientThread(Generic[T]):
             return True
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
+
+    def _wake(self) -> None:
+        if not self._rung:
+            self._rung = True
+            self._bell.ring()
 
     # --- in the thread ------------------------------------------------------------------------------------------------
     def _run(self) -> None:

@@ -77,6 +77,8 @@ class ScriptedNode:
     guards: EngineGuards | None = None
     orders: list[str] = field(default_factory=list)
     """Names of orders that concern blocks, in order."""
+    flushed: int = 0
+    """Orders that are certain to have begun."""
     deregistered: list[EngineBlockId] = field(default_factory=list)
     decisions: list[RequestDecision] = field(default_factory=list)
     resets: int = 0
@@ -145,6 +147,9 @@ class ScriptedNode:
 
     def report(self, decisions: Sequence[RequestDecision]) -> None:
         self.decisions += decisions
+
+    def flush(self) -> None:
+        self.flushed = len(self.orders)
 
     def close(self) -> None:
         self.closed = True

@@ -79,6 +79,28 @@ def test_rows_are_registered_when_their_step_has_been_reported(engine: Engine) -
     assert rows.guards.tolist() == [1] * 8
 
 
+def test_whatever_was_ordered_has_begun_when_the_engine_computes_or_rests(engine: Engine) -> None:
+    engine.node.holds = (0,)
+    for name, seed, output in (("a", 0, 1), ("b", 40, 3)):
+        engine.request(name, 2 * ROW + 5, seed=seed, output=output)
+    orders = engine.node.orders
+    while engine.scheduler.has_requests():
+        step = engine.schedule()
+        assert engine.node.flushed == len(orders), "the engine computes"
+        engine.finish(step)
+    assert orders.count("register") == 2
+    assert engine.node.flushed == len(orders), "the engine rests"
+
+
+def test_rows_of_the_last_request_begin_to_be_announced_when_it_is_aborted(engine: Engine) -> None:
+    engine.node.holds = (0,)
+    engine.request("a", 2 * ROW + 5, output=9)
+    engine.step()
+    assert engine.node.flushed < len(engine.node.orders) == 2
+    engine.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    assert engine.node.flushed == 2
+
+
 def test_rows_that_fill_up_while_decoding_are_registered_too(engine: Engine) -> None:
     engine.node.holds = (0,)
     engine.request("a", ROW - 2, output=6)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -87,7 +87,10 @@ News = LookupAnswered | LoadEnded | RowsAnnounced | StoresSettled | NodeState | 
 
 
 class NodeCalls(Protocol):
-    """Node of an engine, without waiting."""
+    """Node of an engine, without waiting.
+
+    Orders begin when the caller says ``flush``, all in turn; a lookup begins at once, and what was ordered before it.
+    """
 
     news: deque[News]
 
@@ -137,6 +140,10 @@ class NodeCalls(Protocol):
         """Tell operators what was decided."""
         ...
 
+    def flush(self) -> None:
+        """What was ordered begins; to be said before the caller computes or rests."""
+        ...
+
     def close(self) -> None:
         """End; bounded in time."""
         ...
@@ -178,7 +185,7 @@ class ThreadedCalls:
             ),
             "blockyard-client",
         )
-        self.slots = ThreadedSlots(self._thread.post, self._names, self.news.append, lambda: self._life)
+        self.slots = ThreadedSlots(self._order, self._names, self.news.append, lambda: self._life)
         self._thread.start()
 
     @property
@@ -209,7 +216,7 @@ class ThreadedCalls:
                 RequestId(request), self._names.run(hashes), groups=self._groups, ttl_seconds=_LEASE_SECONDS
             )
 
-        self._thread.post(call)
+        self._order(call)
 
     def release(self, request: str) -> None:
         """See ``NodeCalls``."""
@@ -217,7 +224,7 @@ class ThreadedCalls:
         async def call(client: BlockyardClient) -> None:
             await client.release(RequestId(request))
 
-        self._thread.post(call)
+        self._order(call)
 
     def load(self, load: int, request: str, rows: Sequence[Rows], ttl_seconds: float) -> None:
         """See ``NodeCalls``."""
@@ -231,7 +238,7 @@ class ThreadedCalls:
                 await asyncio.sleep(_SETTLE_POLL_SECONDS)
             self.news.append(LoadEnded(load, tuple(results), time.monotonic() - asked))
 
-        self._thread.post(call)
+        self._order(call)
 
     def drop_load(self, load: int) -> bool:
         """See ``NodeCalls``."""
@@ -248,7 +255,7 @@ class ThreadedCalls:
             finally:
                 self._settled(ticket)
 
-        self._thread.post(call)
+        self._order(call)
 
     def deregister(self, blocks: Sequence[Numbers]) -> None:
         """See ``NodeCalls``."""
@@ -258,7 +265,7 @@ class ThreadedCalls:
             once.pop(FILLER, None)
             await client.deregister(list(once))
 
-        self._thread.post(call)
+        self._order(call)
 
     def reset(self) -> None:
         """See ``NodeCalls``."""
@@ -266,7 +273,7 @@ class ThreadedCalls:
         async def call(client: BlockyardClient) -> None:
             await client.reset()
 
-        self._thread.post(call)
+        self._order(call)
 
     def report(self, decisions: Sequence[RequestDecision]) -> None:
         """See ``NodeCalls``."""
@@ -274,12 +281,19 @@ class ThreadedCalls:
         async def call(client: BlockyardClient) -> None:
             await client.report_decisions(decisions)
 
-        self._thread.post(call)
+        self._order(call)
+
+    def flush(self) -> None:
+        """See ``NodeCalls``."""
+        self._thread.flush()
 
     def close(self) -> None:
         """See ``NodeCalls``."""
         if not self._thread.stop():
             _log.warning("the thread that talks to the node does not end; it is left behind")
+
+    def _order(self, call: Callable[[BlockyardClient], Awaitable[None]]) -> None:
+        self._thread.post(call, wake=False)
 
     # --- in the client's thread ---------------------------------------------------------------------------------------
     async def _register(self, client: BlockyardClient, rows: Rows, ticket: int) -> None:

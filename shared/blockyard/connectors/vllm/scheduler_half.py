@@ -156,6 +156,7 @@ class SchedulerHalf:
         self._admission.report()
         step = self._list_rows(scheduled)
         self._release_held()
+        self._calls.flush()
         # The last of what may be at fault: ends that were taken for the plan have to be told with it.
         copies = NO_COPIES if self._desk is None else self._desk.plan(idle=not self._requests)
         idle = not scheduled.total_num_scheduled_tokens
@@ -185,6 +186,7 @@ class SchedulerHalf:
             prefill = self._prefills.pop(step, None)
             if prefill is not None:
                 self._cost.observe_prefill(prefill[0], prefill[1], report.seconds[step])
+        self._flush_at_rest()
 
     # --- the end of a request -----------------------------------------------------------------------------------------
     def finished(self, request_id: str) -> bool:
@@ -197,6 +199,7 @@ class SchedulerHalf:
         if self._desk is not None and not self._requests:
             self._desk.stores.rest()
         self._admission.release(tracked)
+        self._flush_at_rest()
         if tracked.load or request_id in self._receiving:
             return False  # the engine itself keeps the blocks until the request is reported received
         if not tracked.storing or not self._settings.hold_ms:
@@ -204,6 +207,11 @@ class SchedulerHalf:
         tracked.held_until = self._clock() + self._settings.hold_ms / 1_000
         self._held[request_id] = tracked
         return True
+
+    def _flush_at_rest(self) -> None:
+        """What was ordered begins with the next step, while the engine computes; unless there may be none."""
+        if not self._requests:
+            self._calls.flush()
 
     @property
     def busy(self) -> bool:
@@ -215,6 +223,7 @@ class SchedulerHalf:
         """The engine dropped its prefix cache together with ours."""
         self._guards.raise_all()
         self._calls.reset()
+        self._calls.flush()
 
     def slowest_source(self, request_id: str) -> Tier:
         """Slowest tier of what is loaded for this request."""

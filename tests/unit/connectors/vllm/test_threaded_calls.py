@@ -141,6 +141,7 @@ def test_lookups_and_loads_that_fail_are_answered_too(scene: Scene, error: Excep
     scene.client.error = error
     scene.calls.lookup("r", 1, [b"a" * 32], 0.1)
     scene.calls.load(7, "r", [LOADED], 1.0)
+    scene.calls.flush()
     until(lambda: len(scene.calls.news) == 2)
     answer, ended = scene.calls.news
     assert isinstance(answer, LookupAnswered)
@@ -152,8 +153,10 @@ def test_lookups_and_loads_that_fail_are_answered_too(scene: Scene, error: Excep
 def test_a_load_ends_only_when_no_write_into_its_pages_can_follow(scene: Scene) -> None:
     scene.client.unsettled_blocks = frozenset({EngineBlockId(3)})
     scene.calls.load(7, "r", [LOADED], 1.0)
+    scene.calls.flush()
     until(lambda: "load" in scene.client.calls)
     scene.calls.deregister([np.array([5])])
+    scene.calls.flush()
     until(lambda: "deregister" in scene.client.calls)
     assert not scene.calls.news
     scene.client.unsettled_blocks = frozenset()
@@ -165,6 +168,7 @@ def test_calls_begin_in_the_order_in_which_they_were_made(scene: Scene) -> None:
     for ticket in range(1, 20):
         scene.calls.deregister([np.array([1])])
         scene.calls.register(ROWS, ticket)
+    scene.calls.flush()
     until(lambda: len(scene.client.calls) == 38)
     assert scene.client.calls == ["deregister", "register"] * 19
     assert [item.ticket for item in scene.calls.news if isinstance(item, StoresSettled)] == list(range(1, 20))
@@ -182,6 +186,7 @@ def test_rows_whose_blocks_somebody_got_are_not_announced(scene: Scene) -> None:
     scene.guards.raise_guards([EngineBlockId(4)])
     scene.client.settles = False
     scene.calls.register(rows(3, 4, 5, 6), 7)
+    scene.calls.flush()
     until(lambda: len(scene.client.registered) == 2)
     (first, at_first, before), (second, at_second, behind) = scene.client.registered
     assert ((at_first, before), (at_second, behind)) == ((0, [3]), (2, [5, 6]))
@@ -195,6 +200,7 @@ def test_rows_whose_blocks_somebody_got_are_not_announced(scene: Scene) -> None:
 def test_rows_that_are_all_gone_are_settled_at_once(scene: Scene) -> None:
     scene.guards.raise_guards([EngineBlockId(3), EngineBlockId(4)])
     scene.calls.register(rows(3, 4), 7)
+    scene.calls.flush()
     until(lambda: settled(scene) == [7])
     assert (scene.client.registered, announced(scene)) == ([], 0)
 
@@ -203,6 +209,7 @@ def test_a_stretch_whose_blocks_go_while_the_one_before_it_is_announced_is_left_
     scene.guards.raise_guards([EngineBlockId(4)])
     scene.client.on_register = lambda: scene.guards.raise_guards([EngineBlockId(6)])
     scene.calls.register(rows(3, 4, 5, 6), 7)
+    scene.calls.flush()
     until(lambda: settled(scene) == [7])
     assert [pages for _, _, pages in scene.client.registered] == [[3]]
 
@@ -212,14 +219,23 @@ def test_a_ticket_is_settled_whatever_becomes_of_its_calls(scene: Scene, error: 
     scene.guards.raise_guards([EngineBlockId(4)])
     scene.client.error = error
     scene.calls.register(rows(3, 4, 5), 7)
+    scene.calls.flush()
     until(lambda: settled(scene) == [7])
     assert len(scene.client.registered) == (2 if isinstance(error, UnavailableError) else 1)
 
 
 def test_reused_blocks_are_named_once_and_without_the_filler(scene: Scene) -> None:
     scene.calls.deregister([np.array([5, 0, 3]), np.array([3, 0, 8])])
+    scene.calls.flush()
     until(lambda: bool(scene.client.deregistered))
     assert scene.client.deregistered == [5, 3, 8]
+
+
+def test_a_lookup_begins_at_once_and_takes_along_what_was_ordered_before(scene: Scene) -> None:
+    scene.calls.register(ROWS, 1)
+    scene.calls.lookup("r", 1, HASHES, 0.1)
+    until(lambda: "lookup" in scene.client.calls)
+    assert scene.client.calls == ["register", "lookup"]
 
 
 def test_state_and_switch_of_the_node_are_told_together(scene: Scene) -> None:
