@@ -11,6 +11,7 @@ from tests.engines.engine_cases import LLAMA, prompt
 from tests.engines.engine_kit import BM, OW, RT, EngineSetup, Nodes
 
 from blockyard.core.vocabulary import Tier
+from blockyard.runtime.settings import JobSection
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -141,5 +142,22 @@ async def test_a_frozen_worker_holds_no_request_longer_than_its_deadline(nodes: 
         async with place.loading_while_frozen(OW, PROMPTS) as running:
             pass
         await place.same_tokens(PROMPTS, await running)
+        await place.engine.reset()
+        await place.check(PROMPTS, 192)
+
+
+async def test_a_worker_that_never_goes_on_is_killed_and_its_request_computed(nodes: Nodes) -> None:
+    setup = EngineSetup(model=LLAMA, connector={"blockyard.load_timeout_ms": 1_000})
+    settings = nodes.settings(setup).model_copy(update={"jobs": JobSection(stuck_ms=1_000)})
+    async with nodes.place(setup, settings) as place:
+        await place.check(PROMPTS, 0)
+        await place.stored(ROWS, Tier.G2, Tier.G3)
+        await place.engine.reset()
+        async with place.loading_while_frozen(OW, PROMPTS) as running:
+            await place.same_tokens(PROMPTS, await running)
+        place.node.kill(OW)
+        place.node.start(OW)
+        await place.node.ready("nats", "node-lease")
+        await place.mapped()
         await place.engine.reset()
         await place.check(PROMPTS, 192)
