@@ -213,6 +213,8 @@ class Storm:
         self.world.restart(role)
         if role is RT and self.random.random() < 0.5:
             self.world.core.remote_proven_dead()
+        if role is OW and self.random.random() < 0.5:
+            self.world.core.offload_proven_dead()
         if role is OW:
             for tier in self.world.tiers.values():
                 for slot in tier.slots:
