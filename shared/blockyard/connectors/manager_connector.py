@@ -159,7 +159,7 @@ class ManagerConnector:
         if away_seconds >= _AWAY_SECONDS and self._said_connected is not False:
             self._said_connected = False
             _log.warning(
-                "%s has no node and goes on without, nothing is loaded or stored: no block-manager answers at %s (%s). "
+                "%s has no node and computes everything: no block-manager serves it at %s (%s). "
                 "Start it there, or correct the path (blockyard.socket); the connection is tried again all the time.",
                 self._who,
                 self._socket,
