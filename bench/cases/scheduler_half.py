@@ -3,11 +3,13 @@
 The engine's scheduler and both halves of the connector are real, and so is the node; the model is left out. *Steps* are
 those in which no request came or went, prefill and decode alike. *Requests* are charged with their arrival and their
 share of the steps in which requests came or went. Wall time has the budgets, and holds what the thread waits for the
-interpreter while the client's thread has it; processor time (*cpu*) leaves that out.
+interpreter while the client's thread has it; processor time (*cpu*) leaves that out. The thread has a core to itself,
+where the machine has two.
 """
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.engine.child import EngineChild
+from bench.engine.cores import kept_off_the_scheduler_core
 from bench.engine.environment import obstacle
 from bench.engine.node import node_of
 from bench.engine.pair import connector_config
@@ -59,7 +62,10 @@ def run(case: str) -> Iterator[Measure]:
         return
     with RunFolder() as folder:
         node = node_of(folder, block_bytes=_BLOCK_BYTES, block_tokens=_BLOCK_TOKENS, blocks=_NODE_BLOCKS)
-        with node as running, EngineChild("scheduler", folder.logs / "scheduler.log") as child:
+        with ExitStack() as stack:
+            with kept_off_the_scheduler_core():
+                running = stack.enter_context(node)
+            child = stack.enter_context(EngineChild("scheduler", folder.logs / "scheduler.log"))
             config = connector_config(running.engine_socket, block_tokens=_BLOCK_TOKENS)
             version = child.ask("start", folder=str(folder.path / "model"), connector=config)["version"]
             child.ask("run", prompt_tokens=4_096, at_once=4, waves=1)
