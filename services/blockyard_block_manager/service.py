@@ -27,7 +27,7 @@ from blockyard.runtime.bus_values import StreamSpec
 from blockyard.runtime.lease import InstanceLease, list_instances
 from blockyard.runtime.logs import get_logger
 from blockyard.runtime.node_folder import ServiceName
-from blockyard.runtime.process_life import holder_of, is_over
+from blockyard.runtime.process_life import is_over
 from blockyard.runtime.supervisor import ServiceContext
 from blockyard.wire.event_codec import encode_event
 from blockyard.wire.events import InstanceRecord
@@ -73,7 +73,7 @@ def make_node(context: ServiceContext) -> Node:
     """The core of this life, not connected to anything."""
     settings, epoch = context.settings, context.life.epoch
     remote = context.node.service(ServiceName.REMOTE_TIER)
-    profile = NodeProfile.of(settings, epoch, remote_runs=holder_of(remote) is not None)
+    profile = NodeProfile.of(settings, epoch, remote_runs=not is_over(remote, None))
     limits = JobLimits(
         resend_seconds=settings.jobs.resend_ms / 1_000,
         resend_limit=settings.jobs.resend_limit,
@@ -160,7 +160,7 @@ async def _probe_remote(context: ServiceContext, core: NodeCore) -> None:
     folder = context.node.service(ServiceName.REMOTE_TIER)
     while True:
         away = core.recovery.phase(WorkerRole.REMOTE_TIER) is WorkerPhase.AWAY
-        if away and holder_of(folder) is None:
+        if away and is_over(folder, None):
             with deciding():
                 core.remote_proven_dead()
         await asyncio.sleep(_PROBE_SECONDS)

@@ -93,29 +93,25 @@ class LockHolder:
 
 
 def holder_of(folder: ServiceFolder) -> LockHolder | None:
-    """Who holds the lock of a service; None where nobody does (then its last life has ended)."""
+    """Who holds the lock of a service; None where nobody does, or there is none."""
     try:
-        lock = open(folder.lock, "rb", buffering=0)
+        return _holder_now(folder)
     except FileNotFoundError:
-        return None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return _holder_in(lock)
         return None
 
 
 def is_over(folder: ServiceFolder, life: Epoch | None) -> bool:
     """Whether a life of a service has certainly ended, its memory given back: the one named, or whichever was last.
 
-    Nobody holds the lock, or a later life has written its epoch, which takes the lock. False where that cannot be read.
+    Nobody holds the lock, or a later life has written its epoch, which takes the lock. False where that cannot be told:
+    files that cannot be read, and a lock that was removed, since whoever holds it goes on holding it unseen.
     """
-    if holder_of(folder) is None:
-        return True
     try:
-        return life is not None and _stored_epoch(folder) > life
-    except (ConfigurationError, ForeignFileError):
+        holder = _holder_now(folder)
+        return holder is None or (life is not None and _stored_epoch(folder) > life)
+    except FileNotFoundError:
+        return life is None and _never_started(folder)
+    except (ConfigurationError, ForeignFileError, OSError):
         return False
 
 
@@ -135,6 +131,15 @@ def _take(lock: IO[bytes], folder: ServiceFolder) -> None:
     )
 
 
+def _holder_now(folder: ServiceFolder) -> LockHolder | None:
+    with open(folder.lock, "rb", buffering=0) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _holder_in(lock)
+        return None
+
+
 def _holder_in(lock: IO[bytes]) -> LockHolder:
     pid, _, host = os.pread(lock.fileno(), _MOST_HOLDER_BYTES, 0).decode(errors="replace").partition(" ")
     return LockHolder(int(pid) if pid.isascii() and pid.isdigit() else 0, host)
@@ -144,6 +149,16 @@ def _next_epoch(folder: ServiceFolder, at_least: int) -> Epoch:
     epoch = Epoch(max(_stored_epoch(folder) + 1, at_least))
     replace_file(folder.epoch, str(epoch).encode())
     return epoch
+
+
+def _never_started(folder: ServiceFolder) -> bool:
+    try:
+        folder.epoch.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _stored_epoch(folder: ServiceFolder) -> int:

@@ -7,11 +7,13 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from blockyard.core.errors import AlreadyRunningError, DiskFullError, ForeignFileError
 from blockyard.core.vocabulary import Epoch
+from blockyard.runtime import process_life
 from blockyard.runtime.node_folder import NodeFolder, ServiceFolder, ServiceName
 from blockyard.runtime.process_life import LockHolder, ProcessLife, holder_of, is_over
 from blockyard.testing.clock import FakeClock
@@ -165,3 +167,38 @@ def test_a_life_is_over_when_nobody_holds_the_lock_or_a_later_one_does(folder: S
         assert not is_over(folder, Epoch(life.epoch - 1))
     assert is_over(folder, life.epoch)
     assert is_over(folder, None)
+
+
+def test_a_lock_that_was_removed_proves_no_end(folder: ServiceFolder, clock: FakeClock) -> None:
+    """Whoever holds it goes on holding what nobody can try any more."""
+    assert is_over(folder, None), "nothing was here before"
+    with ProcessLife.acquire(folder, clock) as life:
+        folder.lock.unlink()
+        assert not is_over(folder, life.epoch)
+        assert not is_over(folder, None)
+
+
+@pytest.mark.parametrize("reason", [errno.EMFILE, errno.EACCES, errno.EIO])
+def test_a_lock_that_cannot_be_opened_proves_no_end(
+    folder: ServiceFolder, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
+    def fails(*_: object, **__: object) -> IO[bytes]:
+        raise OSError(reason, os.strerror(reason))
+
+    with ProcessLife.acquire(folder, clock) as life:
+        epoch = life.epoch
+    monkeypatch.setattr(process_life, "open", fails, raising=False)
+    assert not is_over(folder, epoch)
+    assert not is_over(folder, None)
+
+
+def test_a_lock_that_cannot_be_tried_proves_no_end(
+    folder: ServiceFolder, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with ProcessLife.acquire(folder, clock) as life:
+        epoch = life.epoch
+    monkeypatch.setattr(fcntl, "flock", fails)
+    assert not is_over(folder, epoch)
