@@ -37,7 +37,12 @@ class PeerConnection(Protocol):
     """A connection to a process that can be ended."""
 
     def end_peer(self) -> None:
-        """Kill it; raises ``UnavailableError`` where it is gone, ``UnsupportedOperationError`` where that cannot be."""
+        """Kill it.
+
+        Raises:
+            UnavailableError: it is gone, or that cannot be now.
+            UnsupportedOperationError: that cannot be.
+        """
         ...
 
 
@@ -78,21 +83,22 @@ class OffloadLife:
         self._is_over = is_over
         self._metrics = metrics
         self._overdue = OverdueJobs(clock, patience_seconds=patience_seconds)
-        self._tried: PeerConnection | None = None
+        self._dealt_with: PeerConnection | None = None
+        self._named: PeerConnection | None = None
 
     def look(self) -> None:
         """Kill the process if last hops are stuck; called with every tick."""
         stuck = self._overdue.look(self._open_too_long())
         connection = self._link.connection
-        if not stuck or connection is None or connection is self._tried:
+        if not stuck or connection is None or connection is self._dealt_with or self._is_of_next_life():
             return
-        if self._is_over(self._core.recovery.epoch(_OW)):
-            return  # the connection may be that of its next life
-        self._tried = connection
         try:
             connection.end_peer()
-        except UnavailableError as error:
-            _log.info("the offload-worker ends by itself", reason=error.detail)
+        except UnavailableError as error:  # gone, or we cannot just now: asked again while the connection is there
+            if connection is not self._named:
+                _log.info("the offload-worker leaves loads open and was not killed yet", reason=str(error.detail))
+            self._named = connection
+            return
         except UnsupportedOperationError as error:
             self._metrics.stuck_worker(StuckWorkerEnd.OUT_OF_REACH)
             _log.warning(
@@ -103,6 +109,7 @@ class OffloadLife:
         else:
             self._metrics.stuck_worker(StuckWorkerEnd.KILLED)
             _log.warning("the offload-worker left loads open and was killed", jobs=len(stuck))
+        self._dealt_with = connection
 
     def probe(self) -> None:
         """End what a worker had that is away and whose process is gone, where somebody waits for it."""
@@ -121,6 +128,11 @@ class OffloadLife:
             await asyncio.sleep(PROBE_SECONDS)
 
     # --- inside -------------------------------------------------------------------------------------------------------
+    def _is_of_next_life(self) -> bool:
+        """Whether the connection may be that of a life which has no copies; one that is attached is certainly not."""
+        recovery = self._core.recovery
+        return recovery.phase(_OW) is WorkerPhase.AWAY and self._is_over(recovery.epoch(_OW))
+
     def _open_too_long(self) -> list[JobId]:
         """Last hops whose time is over; that of those of earlier lives is."""
         table = self._core.desk.table

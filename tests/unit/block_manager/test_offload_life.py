@@ -248,6 +248,24 @@ def test_a_worker_out_of_reach_is_told_once_and_waited_for(
     watched.world.at_rest()
 
 
+def test_a_worker_that_could_not_be_ended_for_a_moment_is_ended_later(watched: Watched) -> None:
+    """We had no descriptor left."""
+    connection = watched.connection = Connection(UnavailableError("no descriptor is free"))
+    watched.stuck_load()
+    watched.pass_time(TTL_SECONDS + PATIENCE_SECONDS + 2 * TICK_SECONDS)
+    connection.refusal = None
+    watched.pass_time(2 * TICK_SECONDS)
+    assert (connection.kills, watched.killed()) == (1, 1)
+
+
+def test_the_life_that_is_attached_is_ended_whatever_its_lock_says(watched: Watched) -> None:
+    """Somebody removed the lock, and a next life began beside it."""
+    watched.stuck_load()
+    watched.over.add(watched.epoch)
+    watched.pass_time(TTL_SECONDS + PATIENCE_SECONDS + TICK_SECONDS)
+    assert watched.killed() == 1
+
+
 def test_the_next_life_of_the_worker_is_not_killed_for_the_last_one(watched: Watched) -> None:
     """It holds the lock and has not attached yet; the copies are those of the life before it."""
     load = watched.stuck_load()

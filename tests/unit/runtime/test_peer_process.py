@@ -1,17 +1,19 @@
 """Ending the process at the other side of a unix socket, and nobody else."""
 
 import asyncio
+import errno
 import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from blockyard.core.errors import UnavailableError, UnsupportedOperationError
+from blockyard.core.errors import BlockyardError, UnavailableError, UnsupportedOperationError
 from blockyard.runtime.rpc import peer_process
 from blockyard.runtime.rpc.client import RpcClient
 from blockyard.runtime.rpc.peer_process import end_peer
@@ -85,6 +87,37 @@ def test_others_are_out_of_reach(
     with connected(path) as peer, pytest.raises(UnsupportedOperationError):
         end_peer(peer)
     assert server.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"), [(errno.EMFILE, UnavailableError), (errno.EPERM, UnsupportedOperationError)]
+)
+def test_what_passes_is_told_from_what_stays(
+    server: subprocess.Popen[bytes],
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reason: int,
+    kind: type[BlockyardError],
+) -> None:
+    def fails(*_: object) -> int:
+        raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr(os, "pidfd_open", fails)
+    with connected(path) as peer, pytest.raises(kind, match=os.strerror(reason)):
+        end_peer(peer)
+    assert server.poll() is None
+
+
+@pytest.mark.parametrize("lives", [True, False], ids=["killed", "gone"])
+def test_no_descriptor_is_left_open(server: subprocess.Popen[bytes], path: Path, lives: bool) -> None:  # noqa: FBT001
+    with connected(path) as peer:
+        if not lives:
+            server.kill()
+            server.wait(10.0)
+        before = os.listdir("/proc/self/fd")
+        with nullcontext() if lives else pytest.raises(UnavailableError):
+            end_peer(peer)
+        assert os.listdir("/proc/self/fd") == before
 
 
 async def test_the_connection_ends_with_the_process(server: subprocess.Popen[bytes], path: Path) -> None:

@@ -160,7 +160,7 @@ class RpcClient(Generic[ReplyT, PushT]):
         """Kill the server's process, whatever it does; its death ends the connection.
 
         Raises:
-            UnavailableError: it is gone.
+            UnavailableError: it is gone, or this process has no descriptor left for now.
             UnsupportedOperationError: it cannot be seen from here, is no process of this user, or is this one.
         """
         self._connection.end_peer()

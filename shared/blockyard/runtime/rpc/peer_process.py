@@ -5,20 +5,24 @@ opened by number while the socket is still connected is the peer.
 Threading: any thread; system calls that do not wait.
 """
 
+import errno
 import os
 import select
 import signal
 import socket
+from typing import Final
 
 from blockyard.core.errors import UnavailableError, UnsupportedOperationError
 from blockyard.runtime.rpc.unix_socket import peer_credentials
+
+_EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def end_peer(peer: socket.socket) -> None:
     """Kill the process that listens, or has connected, at the other side. It may still be there when this returns.
 
     Raises:
-        UnavailableError: it is gone.
+        UnavailableError: it is gone, or this process has no descriptor left for now.
         UnsupportedOperationError: it cannot be seen from here, is no process of this user, or is this one.
     """
     pid, user = peer_credentials(peer)
@@ -31,7 +35,8 @@ def end_peer(peer: socket.socket) -> None:
     except ProcessLookupError as error:
         raise UnavailableError("the process is gone", pid=pid) from error
     except OSError as error:
-        raise UnsupportedOperationError("it has no pidfd", pid=pid, reason=error.strerror or str(error)) from error
+        kind = UnavailableError if error.errno in _EXHAUSTED else UnsupportedOperationError
+        raise kind("no pidfd can be opened", pid=pid, reason=error.strerror or str(error)) from error
     try:
         if _hung_up(peer):
             raise UnavailableError("the process is gone", pid=pid)
