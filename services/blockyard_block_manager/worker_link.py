@@ -290,6 +290,10 @@ class WorkerLink:
             return self._core.desk.take(self.role)
 
     def _send_actions(self, rpc: Rpc) -> None:
+        if rpc.unsent_bytes:
+            # It does not read: what the table names again and again would pile up here, and then at the worker.
+            self._actions.clear()
+            return
         epoch = self._core.profile.epoch
         cancels: list[int] = []
         polls: list[int] = []

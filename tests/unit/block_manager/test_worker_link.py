@@ -14,7 +14,8 @@ from tests.unit.block_manager.world import OW, Engine, MakeWorld, World
 from blockyard.core.clock import SystemClock
 from blockyard.core.errors import UnavailableError, UnsupportedOperationError
 from blockyard.core.job_ledger import JobLedger
-from blockyard.core.vocabulary import Epoch, ItemStatus, Tier, WorkerRole
+from blockyard.core.job_table import JobAction, JobVerb
+from blockyard.core.vocabulary import Epoch, ItemStatus, JobSeq, Tier, WorkerRole
 from blockyard.runtime.job_executor import AttachAnswer, JobControl
 from blockyard.runtime.worker_server import WorkerServer
 from blockyard.testing.blocks import chain
@@ -38,6 +39,9 @@ from blockyard_block_manager.section_waiters import SectionWaiters
 from blockyard_block_manager.worker_link import PAGE_SECONDS, WorkerLink
 
 WAIT_SECONDS = 5.0
+REPEATS = 1_000
+"""Of a message about 256 jobs: more than a socket holds."""
+ONE_CANCEL_BYTES = 1_024
 
 
 @dataclass
@@ -256,6 +260,32 @@ async def test_a_job_under_way_over_a_reconnect_settles_once(setting: Setting) -
         assert len(executor.attaches) == 2
         assert [job.seq for job in executor.jobs[:1]] == [1]
         assert setting.world.counter("dropped_total", reason="unknown_result") == 0
+    os.close(executor.arena_fd)
+
+
+async def test_a_worker_that_reads_nothing_is_not_told_the_same_for_ever(setting: Setting) -> None:
+    """It stands still; what is due again and again would lie in our memory, and then all be read at once."""
+    executor = Executor()
+    async with served(setting.socket, executor, 5) as server:
+        await setting.until_ready()
+        assert server._session is not None
+        server._session._connection.pause()
+        connection = setting.link.connection
+        assert connection is not None
+        for _ in range(REPEATS):
+            for seq in range(1, 257):
+                setting.link.act(JobAction(JobVerb.CANCEL, JobSeq(seq), OW))
+            while setting.link._actions:
+                await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert 0 < connection.unsent_bytes <= ONE_CANCEL_BYTES
+        server._session._connection.resume()
+        while connection.unsent_bytes:
+            await asyncio.sleep(0)
+        setting.link.act(JobAction(JobVerb.CANCEL, JobSeq(1), OW))
+        before = connection.frames_received
+        while connection.frames_received == before:
+            await asyncio.sleep(0)
     os.close(executor.arena_fd)
 
 

@@ -96,6 +96,11 @@ class RpcClient(Generic[ReplyT, PushT]):
         """Calls that have not ended yet."""
         return len(self._calls)
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that wait here because the server does not read."""
+        return self._connection.queued_bytes
+
     async def call(
         self,
         request: object,
