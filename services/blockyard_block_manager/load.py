@@ -3,7 +3,7 @@
 Threading: owned by the event loop of the service.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,7 +12,16 @@ from blockyard.core.events import BlockScope
 from blockyard.core.kv_groups import NO_PAGE
 from blockyard.core.onboard_plan import ItemState, LoadOutcome, OnboardPlan
 from blockyard.core.pins import PinKind, PinOwner
-from blockyard.core.vocabulary import Availability, BlockId, EngineBlockId, Executor, Generation, Guard, LoadId
+from blockyard.core.vocabulary import (
+    Availability,
+    BlockId,
+    EngineBlockId,
+    Executor,
+    Generation,
+    Guard,
+    ItemStatus,
+    LoadId,
+)
 from blockyard.runtime.spans import Span
 from blockyard.tiers.index_value import Locator
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
@@ -100,3 +109,8 @@ class Load:
         """Blocks whose end is not known yet."""
         final = (ItemState.DONE, ItemState.FAILED)
         return [index for index in range(len(self.names)) if self.plan.state(index) not in final]
+
+    def give_up(self, indexes: Iterable[int], status: ItemStatus) -> None:
+        """These blocks fail."""
+        for index in indexes:
+            self.plan.give_up(index, status)

@@ -6,16 +6,15 @@
          ──► when nothing is on its way any more, or the time for slow stages is over: one G2 to G1 job for what lies in
              G2, in order ──► a damaged G2 copy is condemned and its block starts over, while there is time ──► answer
 
-Slow stages end in G2, so when their time is over the engine is answered without waiting for them. Once a G2 to G1 job
-is handed in, the answer waits until it has settled: until then the engine's memory may still be written. Of a staged
-load, whose last hop is the matter of the ranks, the slots are checked instead, and stay pinned.
+Slow stages end in G2, so when their time is over the engine is answered without waiting for them; it waits for the last
+hop (``last_hops``), whatever that takes. The slots of a staged load, which ranks copy themselves, stay pinned.
 Invariants: every load ends exactly once; a load's pins end with it; a block whose source failed goes on with the next
 source, and each source is tried once.
 Threading: owned by the event loop of the service. No await.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from blockyard.core.block_name import BlockName, select
@@ -28,8 +27,6 @@ from blockyard.core.vocabulary import (
     EngineBlockId,
     Guard,
     ItemStatus,
-    JobKind,
-    Lane,
     LoadId,
     Tier,
     WorkerRole,
@@ -37,17 +34,16 @@ from blockyard.core.vocabulary import (
 from blockyard.runtime.spans import MOST_LINKS
 from blockyard.tiers.index_value import Locator
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent, is_sampled
-from blockyard_block_manager.causes import Cause
 from blockyard_block_manager.engine_sessions import EngineSession
 from blockyard_block_manager.flights import Flights
 from blockyard_block_manager.job_desk import JobDesk
-from blockyard_block_manager.job_order import JobOrder, OrderReport, Places
+from blockyard_block_manager.last_hops import LastHops
 from blockyard_block_manager.load import Load, LoadCallback, SharedIndex
 from blockyard_block_manager.manager_metrics import ManagerMetrics
 from blockyard_block_manager.manager_spans import ManagerSpans
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.node_tables import NodeTables
-from blockyard_block_manager.slot_freer import NOT_AS_NAMED, SlotFreer
+from blockyard_block_manager.slot_freer import SlotFreer
 from blockyard_block_manager.staged_loads import StagedLoads, unpin, unstaged
 from blockyard_block_manager.stager import Stager
 
@@ -79,11 +75,11 @@ class Onboarder:
         self._flights = flights
         self._desk = desk
         self._stager = stager
-        self._freer = freer
         self._index = index
         self._clock = clock
         self._metrics = metrics
         self._spans = spans
+        self._last_hops = LastHops(desk, freer, clock, self._advance)
         self.staged: Final = StagedLoads(tables)
         self._loads: dict[LoadId, Load] = {}
         self._per_session: Counter[EngineSession] = Counter()
@@ -152,14 +148,14 @@ class Onboarder:
         if load.last_hop is not None:
             self._desk.cancel(load.last_hop)
             return
-        self._give_up(load, load.unsettled(), ItemStatus.SKIPPED)
+        load.give_up(load.unsettled(), ItemStatus.SKIPPED)
         self._finish(load)
 
     def unreachable(self, session: EngineSession) -> None:
         """A rank of the engine is lost: nothing that is not under way into its memory gets there."""
         for load in list(self._loads.values()):
             if load.session is session and load.last_hop is None:
-                self._give_up(load, load.unsettled(), ItemStatus.UNKNOWN)
+                load.give_up(load.unsettled(), ItemStatus.UNKNOWN)
                 self._finish(load)
 
     def abandon_all(self, session: EngineSession) -> None:
@@ -206,7 +202,7 @@ class Onboarder:
         due = sorted(load.due)
         load.due.clear()
         if not self._serving(load):
-            self._give_up(load, due, ItemStatus.UNKNOWN)
+            load.give_up(due, ItemStatus.UNKNOWN)
             due = []
         steps: dict[NextStep, list[int]] = {step: [] for step in NextStep}
         for index in self._not_in_reach(load, due):
@@ -218,7 +214,7 @@ class Onboarder:
         self._ask_index(load, steps[NextStep.SEEK_G4])
         self._read_store(load, steps[NextStep.READ_G4])
         for index in steps[NextStep.GIVE_UP]:
-            self._give_up(load, [index], self._miss(load, index))
+            load.give_up([index], self._miss(load, index))
         if not load.plan.waiting:
             self._last_hop(load)
 
@@ -293,8 +289,8 @@ class Onboarder:
     def _staged(self, load: Load, indexes: Sequence[int], room: int) -> None:
         for index in indexes[:room]:
             if not self._join(load, index):
-                self._give_up(load, [index], ItemStatus.UNKNOWN)
-        self._give_up(load, indexes[room:], ItemStatus.NO_SPACE)
+                load.give_up([index], ItemStatus.UNKNOWN)
+        load.give_up(indexes[room:], ItemStatus.NO_SPACE)
 
     def _ask_index(self, load: Load, indexes: Sequence[int]) -> None:
         if not indexes:
@@ -328,49 +324,9 @@ class Onboarder:
 
     # --- last hop -----------------------------------------------------------------------------------------------------
     def _last_hop(self, load: Load) -> None:
-        indexes = load.plan.ready_indexes()
-        ttl_ms = int((load.deadline - self._clock.monotonic()) * 1_000)
-        if not load.session.reachable or not self._desk.answering(WorkerRole.OFFLOAD_WORKER):
-            self._give_up(load, indexes, ItemStatus.UNKNOWN)
-        elif ttl_ms < 1:
-            self._give_up(load, indexes, ItemStatus.TIMEOUT)
-        elif indexes:
-            self._issue(load, indexes, ttl_ms)
-            return
-        self._finish(load)
-
-    def _issue(self, load: Load, indexes: Sequence[int], ttl_ms: int) -> None:
-        slots = [load.slots[index] for index in indexes]
-        order = JobOrder(
-            role=WorkerRole.OFFLOAD_WORKER,
-            kind=JobKind.CHECK if load.staged else JobKind.G2_G1,
-            lane=Lane.LOAD,
-            ttl_ms=ttl_ms,
-            count=len(indexes),
-            names=select(load.names, indexes),
-            scope=load.scope,
-            source=Places(tuple(block for block, _ in slots), tuple(generation for _, generation in slots)),
-            target=load.places(indexes),
-            mapping=load.session.mapping or 0,
-            cause=Cause(load.span.traceparent),
-        )
-        load.last_hop = self._desk.hand_in(order, lambda report: self._copied(load, indexes, order, report))
-
-    def _copied(self, load: Load, indexes: Sequence[int], order: JobOrder, report: OrderReport) -> None:
-        load.last_hop = None
-        self._freer.condemn_damaged(Tier.G2, order.source, report.statuses)
-        in_time = not load.abandoned and self._clock.monotonic() < load.stage_deadline
-        again = {
-            index: status
-            for index, status in zip(indexes, report.statuses, strict=True)
-            if status in NOT_AS_NAMED and in_time
-        }
-        kept = [(index, status) for index, status in zip(indexes, report.statuses, strict=True) if index not in again]
-        load.plan.copied([index for index, _ in kept], [status for _, status in kept])
-        for index, status in again.items():
-            load.plan.start_over(index, status)
-            load.due.add(index)
-        self._advance(load)
+        """Nothing is on its way any more: what lies in G2 goes on, else the load has ended."""
+        if not self._last_hops.begin(load):
+            self._finish(load)
 
     # --- end ----------------------------------------------------------------------------------------------------------
     def _finish(self, load: Load) -> None:
@@ -391,10 +347,6 @@ class Onboarder:
         self._metrics.load_ended(outcome, self._clock.monotonic() - load.opened_at)
         self._spans.load_ended(load.span, outcome)
         load.on_finished(load.load, outcome)
-
-    def _give_up(self, load: Load, indexes: Iterable[int], status: ItemStatus) -> None:
-        for index in indexes:
-            load.plan.give_up(index, status)
 
     def _stage_ttl_ms(self, load: Load) -> int:
         return max(1, int((load.stage_deadline - self._clock.monotonic()) * 1_000))
