@@ -211,23 +211,6 @@ class NodeCore:
         self._end_section()
 
     # --- lookups and loads --------------------------------------------------------------------------------------------
-    def lookup(self, scope: BlockScope, names: Sequence[BlockName]) -> list[Availability]:
-        """Best local source per block; changes nothing.
-
-        What nobody can load is no hit: UNKNOWN throughout while the tables cannot say, or the offload-worker hangs,
-        and for what lies below G2 while no slot may be granted.
-        """
-        if not self.tables.serving or not self.desk.answering(WorkerRole.OFFLOAD_WORKER):
-            return [Availability.UNKNOWN] * len(names)
-        keys = [name.key for name in names]
-        upper = self.tables.holds(Tier.G2, keys, scope.group)
-        lower = self.tables.holds(Tier.G3, keys, scope.group)
-        below = Availability.G3 if self.tables.grants_open else Availability.UNKNOWN
-        return [
-            Availability.G2 if in_g2 else below if in_g3 else Availability.MISS
-            for in_g2, in_g3 in zip(upper, lower, strict=True)
-        ]
-
     def answered(self, availability: Sequence[Availability]) -> None:
         """A lookup was answered like this: counts hits and their denominators."""
         self._metrics.looked_up(availability)

@@ -12,6 +12,7 @@ from blockyard.core.vocabulary import (
     WorkerRole,
 )
 from blockyard.testing.blocks import chain
+from blockyard_block_manager.lookups import local_sources
 
 OK = ItemStatus.OK
 RUN = chain("a", 4)
@@ -45,7 +46,7 @@ def test_while_the_offload_worker_hangs_local_blocks_are_unknown_and_nothing_is_
     two = world.connect("two")
     first = hang(world, two)
     orders = len(world.core.desk.open_orders())
-    assert world.core.lookup(world.scope(), names_of(RUN)) == [Availability.UNKNOWN] * 4
+    assert local_sources(world.core, world.scope(), names_of(RUN)) == [Availability.UNKNOWN] * 4
     second = two.load(RUN, first_block=8, request="s")
     assert loaded(world, second) == ([ItemStatus.UNKNOWN] * 4, [None] * 4)
     two.compute(chain("b", 2), first_block=16)
@@ -55,7 +56,7 @@ def test_while_the_offload_worker_hangs_local_blocks_are_unknown_and_nothing_is_
     world.tick()
     world.settle()
     assert first in world.outcomes
-    assert world.core.lookup(world.scope(), names_of(RUN)) == [Availability.G2] * 4
+    assert local_sources(world.core, world.scope(), names_of(RUN)) == [Availability.G2] * 4
     third = two.load(RUN, first_block=8, request="t")
     world.settle()
     assert loaded(world, third) == ([OK] * 4, [Tier.G2] * 4)

@@ -5,6 +5,7 @@ from tests.unit.block_manager.world import OW, RT, MakeWorld, World
 from blockyard.core.block_name import names_of
 from blockyard.core.vocabulary import Availability, Tier
 from blockyard.testing.blocks import chain
+from blockyard_block_manager.lookups import local_sources
 
 RUN = chain("a", 8)
 KEYS = {bytes(key) for key in RUN}
@@ -18,7 +19,7 @@ def filled(make_world: MakeWorld, **parameters: object) -> World:
 
 
 def look(world: World) -> set[Availability]:
-    return set(world.core.lookup(world.scope(), names_of(RUN)))
+    return set(local_sources(world.core, world.scope(), names_of(RUN)))
 
 
 def test_everything_found_again_is_offered_to_the_lower_tiers_part_by_part(make_world: MakeWorld) -> None:

@@ -10,6 +10,7 @@ from blockyard.runtime.http import Health
 from blockyard.runtime.lease import LeaseState
 from blockyard.runtime.telemetry import Server
 from blockyard.testing.blocks import chain
+from blockyard_block_manager.lookups import local_sources
 from blockyard_block_manager.readiness import Readiness
 
 RUN = chain("a", 4)
@@ -89,7 +90,7 @@ def test_a_worker_that_hangs_is_down(make_world: MakeWorld) -> None:
     while (job := world.core.desk.take(OW)) is not None:
         world.core.desk.table.sent(JobSeq(job.seq))
     world.clock.advance(1)
-    world.core.lookup(world.scope(), names_of(RUN))
+    local_sources(world.core, world.scope(), names_of(RUN))
     readiness.update()
     assert (up(world, "offload-worker"), up(world, "remote-tier")) == (0, 1)
 

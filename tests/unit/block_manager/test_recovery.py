@@ -8,6 +8,7 @@ from blockyard.core.vocabulary import Availability, ItemStatus, Tier
 from blockyard.testing.blocks import chain
 from blockyard.testing.fake_slots import FakeTier
 from blockyard.tiers.header import HeaderState
+from blockyard_block_manager.lookups import local_sources
 from blockyard_block_manager.recovery import TiersResizedError
 
 RUN = chain("a", 8)
@@ -23,7 +24,7 @@ def filled(make_world: MakeWorld, **parameters: object) -> World:
 
 
 def look(world: World) -> set[Availability]:
-    return set(world.core.lookup(world.scope(), names_of(RUN)))
+    return set(local_sources(world.core, world.scope(), names_of(RUN)))
 
 
 # --- block-manager ------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from blockyard.core.vocabulary import Availability, ItemStatus, JobKind, Request
 from blockyard.runtime.http import Health
 from blockyard.testing.blocks import chain
 from blockyard.tiers.header import HeaderState
+from blockyard_block_manager.lookups import local_sources
 from blockyard_block_manager.readiness import Readiness
 
 RUN = chain("a", 8)
@@ -266,9 +267,9 @@ def test_what_lies_below_g2_is_no_hit_while_no_slot_may_be_granted_for_it(make_w
     world.start_manager()
     world.attach(OW)
     world.settle()
-    assert set(world.core.lookup(world.scope(), names_of(OLD))) == {Availability.G2}
-    assert set(world.core.lookup(world.scope(), names_of(RUN))) == {Availability.UNKNOWN}
-    assert set(world.core.lookup(world.scope(), names_of(chain("z", 2)))) == {Availability.MISS}
+    assert set(local_sources(world.core, world.scope(), names_of(OLD))) == {Availability.G2}
+    assert set(local_sources(world.core, world.scope(), names_of(RUN))) == {Availability.UNKNOWN}
+    assert set(local_sources(world.core, world.scope(), names_of(chain("z", 2)))) == {Availability.MISS}
     world.attach(RT)
     world.settle()
-    assert set(world.core.lookup(world.scope(), names_of(RUN))) == {Availability.G3}
+    assert set(local_sources(world.core, world.scope(), names_of(RUN))) == {Availability.G3}

@@ -16,6 +16,7 @@ from blockyard.testing.blocks import chain
 from blockyard.testing.fake_slots import parts_of, payload_of
 from blockyard.wire.connector_channel import Group
 from blockyard_block_manager import offloader
+from blockyard_block_manager.lookups import local_sources
 
 RUN = chain("a", 3)
 FULL, WINDOW = GroupId(0), GroupId(1)
@@ -177,7 +178,7 @@ def both_groups(make_world: MakeWorld) -> Engine:
 def test_groups_of_one_key_are_different_blocks(make_world: MakeWorld) -> None:
     engine = both_groups(make_world)
     world = engine.world
-    found = [world.core.lookup(engine.scope(group), names_of(RUN)) for group in (FULL, WINDOW)]
+    found = [local_sources(world.core, engine.scope(group), names_of(RUN)) for group in (FULL, WINDOW)]
     assert found == [[Availability.G2] * 3, [Availability.MISS, Availability.G2, Availability.G2]]
     full = load(engine, RUN, list(range(10, 16)), FULL)
     window = load(engine, RUN, list(range(40, 43)), WINDOW, request="w")
