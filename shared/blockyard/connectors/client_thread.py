@@ -38,6 +38,8 @@ class ClientThread(Generic[T]):
         self._rung = False
         """Whether the loop is about to look. It takes this back before it looks, so whoever finds it set is seen."""
         self._ending = False
+        self._ended = False
+        """Whether nothing is begun any more. The thread says so before it forgets, so whoever posts meanwhile does."""
         self._started = threading.Event()
         self._thread: threading.Thread | None = None
         self._known_failures: set[str] = set()
@@ -61,13 +63,15 @@ class ClientThread(Generic[T]):
         return self._thread is not None and self._thread.is_alive()
 
     def post(self, call: Call[T], *, wake: bool = True) -> None:
-        """Have this called with the connection; after the end, or without a beginning, it is forgotten.
+        """Have this called with the connection; after the end it is forgotten.
 
         Without ``wake`` it waits for ``flush``, or for the next call that wakes: a loop that is awake wants the
         interpreter, and a thread that computes for long has to hand it over in the middle.
         """
         self._posted.append(call)
-        if wake:
+        if self._ended:
+            self._posted.clear()
+        elif wake:
             self._wake()
 
     def flush(self) -> None:
@@ -98,6 +102,8 @@ class ClientThread(Generic[T]):
             self.failures += 1
             _log.exception("the connection to the node ended; the engine goes on without it")
         finally:
+            self._ended = True
+            self._posted.clear()
             self._started.set()
 
     async def _serve(self) -> None:

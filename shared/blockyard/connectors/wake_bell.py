@@ -26,7 +26,8 @@ class WakeBell:
     def __init__(self) -> None:
         """Begin unheard."""
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        weakref.finalize(self, os.close, self._fd)
+        # Not while the process ends: whoever ends its thread only then still rings, and no number is given away twice.
+        weakref.finalize(self, os.close, self._fd).atexit = False
 
     def ring(self) -> None:
         """Wake the loop that listens, now or as soon as it does; a few hundred nanoseconds."""

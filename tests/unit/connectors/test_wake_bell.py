@@ -1,6 +1,7 @@
 """A bell that wakes an event loop from another thread."""
 
 import asyncio
+import subprocess
 import sys
 import threading
 import time
@@ -66,3 +67,31 @@ def test_ringing_does_not_hand_the_interpreter_over() -> None:
     finally:
         sys.setswitchinterval(interval)
     assert during == 0
+
+
+_ENDS_LATE = """
+import weakref
+from contextlib import asynccontextmanager
+from blockyard.connectors.client_thread import ClientThread
+
+class Owner:
+    thread = None
+
+def end():
+    print("ended in time" if Owner.thread.stop(0.5) else "left behind")
+
+@asynccontextmanager
+async def connect():
+    yield None
+
+owner = Owner()
+weakref.finalize(owner, end)
+Owner.thread = ClientThread(connect, "test")
+Owner.thread.start()
+"""
+
+
+def test_whoever_ends_its_thread_while_the_process_ends_is_heard() -> None:
+    """An engine within its caller's process ends when that does; what it holds is finalized newest first."""
+    ended = subprocess.run([sys.executable, "-c", _ENDS_LATE], capture_output=True, text=True, timeout=50, check=True)
+    assert (ended.stdout.strip(), ended.stderr) == ("ended in time", "")

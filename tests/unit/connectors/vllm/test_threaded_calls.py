@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -250,6 +251,34 @@ def test_a_thread_that_has_ended_takes_calls_and_forgets_them(scene: Scene) -> N
     assert not scene.calls.alive
     scene.calls.lookup("r", 1, [b"a" * 32], 0.1)
     assert scene.client.calls == []
+
+
+@pytest.mark.parametrize("wake", [True, False])
+def test_a_thread_that_has_ended_by_itself_keeps_nothing_of_what_is_posted(
+    wake: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An engine goes on for months without its node's thread; what it orders in every step must not pile up."""
+
+    class Order:
+        async def __call__(self, connection: None) -> None:
+            """Never begun."""
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[None]:
+        raise ValueError("a fault")
+        yield None
+
+    thread: ClientThread[None] = ClientThread(connect, "test")
+    before = Order()
+    thread.post(before, wake=wake)
+    thread.start()
+    until(lambda: not thread.alive)
+    after = Order()
+    thread.post(after, wake=wake)
+    kept = [weakref.ref(before), weakref.ref(after)]
+    del before, after
+    assert [reference() for reference in kept] == [None, None]
+    assert thread.failures == 1
 
 
 def test_calls_under_way_are_cancelled_at_the_end() -> None:
