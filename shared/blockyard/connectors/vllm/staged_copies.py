@@ -133,10 +133,8 @@ def _copies(load: _Load, index: int) -> list[RowCopy]:
     rows, part, usable = load.rows[index], load.parts[index], load.results[index].usable
     if part is None:
         return []
-    per_row = len(rows.pages) // rows.count
+    per_row, pages = rows.per_row, rows.pages.tolist()
     return [
-        RowCopy(
-            tuple(rows.pages[row * per_row : (row + 1) * per_row]), part.slots[row], part.generations[row], rows.group
-        )
+        RowCopy(tuple(pages[row * per_row : (row + 1) * per_row]), part.slots[row], part.generations[row], rows.group)
         for row in range(usable)
     ]

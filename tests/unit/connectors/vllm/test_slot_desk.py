@@ -297,6 +297,18 @@ def staged(load: int, *statuses: ItemStatus) -> StagedLoad:
     return StagedLoad(LoadId(load), statuses, (Tier.G3,) * count, slots, generations)
 
 
+def test_orders_of_loads_and_stores_name_pages_in_plain_numbers() -> None:
+    """They travel to other processes with every step, and are looked up one by one there."""
+    desk = Desk()
+    desk.ready(3)
+    desk.complete(10, 11)
+    desk.desk.load(7, "r", [rows(1)], 5.0)
+    desk.desk.heard(LoadStaged(7, 1, (staged(30, OK),)))
+    plan = desk.desk.plan()
+    copies = [copy for order in (*plan.stores, *plan.loads) for copy in order.rows]
+    assert [[type(page) for page in copy.pages] for copy in copies] == [[int, int]] * 2
+
+
 def begun(desk: Desk, *parts: Rows) -> None:
     desk.attach(*(1,) * desk.ranks)
     desk.desk.load(7, "r", parts, 5.0)
