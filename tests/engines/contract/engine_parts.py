@@ -242,7 +242,8 @@ class Engine:
                 logprobs=None,
                 prompt_logprobs_dict={},
                 pooler_output=None,
-                kv_connector_output=output,
+                # As the engine's workers do it: after an empty step, ranks that have nothing to say are not heard.
+                kv_connector_output=None if not names and output.is_empty() else output,
             ),
         )
 

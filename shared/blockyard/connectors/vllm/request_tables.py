@@ -65,16 +65,22 @@ class RequestTables:
         """Running requests got more blocks for the step that the engine describes in ``scheduled_cached_reqs``."""
         grown: list[tuple[BlockTable, int]] = []
         numbers: list[int] = []
+        strangers: list[int] = []
+        """Blocks of requests of which nobody told us: whose they were, they are not any more."""
         resumed: Sequence[str] = cached.resumed_req_ids
         for request_id, new_blocks in zip(cached.req_ids, cached.new_block_ids, strict=True):
             if new_blocks is None or request_id in resumed:
                 continue  # a resumed request was told of at its allocation
             tracked = tracked_of(request_id)
-            if tracked is not None:
-                for table, blocks in zip(tracked.tables, new_blocks, strict=True):
-                    if blocks:
-                        numbers += blocks
-                        grown.append((table, len(numbers)))
+            if tracked is None:
+                strangers += [block for blocks in new_blocks for block in blocks]
+                continue
+            for table, blocks in zip(tracked.tables, new_blocks, strict=True):
+                if blocks:
+                    numbers += blocks
+                    grown.append((table, len(numbers)))
+        if strangers:
+            self._reuse(np.array(strangers, np.int64), by_others=True)
         if not grown:
             return
         new = np.frombuffer(array("q", numbers), np.int64)  # half the time of np.array

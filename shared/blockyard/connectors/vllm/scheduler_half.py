@@ -156,9 +156,9 @@ class SchedulerHalf:
         self._admission.report()
         step = self._list_rows(scheduled)
         self._release_held()
-        self._calls.flush()
-        # The last of what may be at fault: ends that were taken for the plan have to be told with it.
         copies = NO_COPIES if self._desk is None else self._desk.plan(idle=not self._requests)
+        # The end of what orders anything, and of what may be at fault: ends taken for the plan have to be told with it.
+        self._calls.flush()
         idle = not scheduled.total_num_scheduled_tokens
         waiting = idle and bool(self._loads or self._held or self._requests or self._is_copying)
         ended, self._ended = self._ended, NOTHING
@@ -178,14 +178,8 @@ class SchedulerHalf:
         self._take_news()
         self._releasing -= sent
         self._receiving -= received
-        if report is None:
-            return
-        if self._desk is not None:
-            self._desk.reported(report)
-        for step in self._stores.reported(report):
-            prefill = self._prefills.pop(step, None)
-            if prefill is not None:
-                self._cost.observe_prefill(prefill[0], prefill[1], report.seconds[step])
+        if report is not None:
+            self._reported(report)
         self._flush_at_rest()
 
     # --- the end of a request -----------------------------------------------------------------------------------------
@@ -193,15 +187,14 @@ class SchedulerHalf:
         """A request finished or was aborted; whether its blocks are kept until it is reported released."""
         self._take_news()
         tracked = self._requests.pop(request_id, None)
-        if tracked is None:
-            return False
-        tracked.finished = True
         if self._desk is not None and not self._requests:
             self._desk.stores.rest()
-        self._admission.release(tracked)
+        if tracked is not None:
+            tracked.finished = True
+            self._admission.release(tracked)
         self._flush_at_rest()
-        if tracked.load or request_id in self._receiving:
-            return False  # the engine itself keeps the blocks until the request is reported received
+        if tracked is None or tracked.load or request_id in self._receiving:
+            return False  # of a load, the engine itself keeps the blocks until the request is reported received
         if not tracked.storing or not self._settings.hold_ms:
             return False
         tracked.held_until = self._clock() + self._settings.hold_ms / 1_000
@@ -320,6 +313,14 @@ class SchedulerHalf:
             self._prefills[self._step] = (longest_start, longest)
             awaited = True
         return self._step if awaited else 0
+
+    def _reported(self, report: StepReport) -> None:
+        if self._desk is not None:
+            self._desk.reported(report)
+        for step in self._stores.reported(report):
+            prefill = self._prefills.pop(step, None)
+            if prefill is not None:
+                self._cost.observe_prefill(prefill[0], prefill[1], report.seconds[step])
 
     def _release_held(self) -> None:
         now = self._clock()
