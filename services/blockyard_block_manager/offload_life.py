@@ -9,7 +9,8 @@
 
 Nothing settles by the kill itself: the channel ends, then the lock says that the process is gone. Where another life
 has begun meanwhile, the one that had the copies is over and nobody is killed.
-Invariants: per connection the process is killed at most once; only that of a life whose last hops are stuck.
+Invariants: per connection the process is killed at most once; only that of a life whose last hops are stuck, and never
+one that could not tell us their end: over a connection that is new or ends again at once.
 Threading: one event loop.
 """
 
@@ -88,8 +89,8 @@ class OffloadLife:
 
     def look(self) -> None:
         """Kill the process if last hops are stuck; called with every tick."""
-        stuck = self._overdue.look(self._open_too_long())
         connection = self._link.connection
+        stuck = self._overdue.look(self._open_too_long(), connection)
         if not stuck or connection is None or connection is self._dealt_with or self._is_of_next_life():
             return
         try:

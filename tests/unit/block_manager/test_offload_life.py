@@ -8,6 +8,7 @@ from tests.unit.block_manager.rank_kit import ranks_of
 from tests.unit.block_manager.world import OW, Engine, MakeWorld, World
 
 from blockyard.core.errors import BlockyardError, UnavailableError, UnsupportedOperationError
+from blockyard.core.overdue_jobs import HEARING_SECONDS
 from blockyard.core.vocabulary import Epoch, ItemStatus, LoadId, Tier
 from blockyard.testing.blocks import chain
 from blockyard_block_manager.engine_writes import engine_writes_settled
@@ -290,8 +291,36 @@ def test_a_worker_that_hangs_is_ended_over_the_connection_that_is_there_now(watc
     watched.pass_time(TTL_SECONDS + PATIENCE_SECONDS + TICK_SECONDS)
     assert watched.killed() == 0
     connection = watched.connection = Connection()
-    watched.pass_time(TICK_SECONDS)
+    watched.pass_time(HEARING_SECONDS)
+    assert connection.kills == 0
+    watched.pass_time(2 * TICK_SECONDS)
     assert connection.kills == 1
+
+
+def test_a_worker_that_could_not_be_heard_is_heard_before_it_is_ended(watched: Watched) -> None:
+    """It has ended its copies long ago, and we had no descriptor for a channel to it."""
+    load = watched.stuck_load()
+    watched.world.lose(OW)
+    watched.connection = None
+    watched.world.workers[OW].work()
+    watched.pass_time(TTL_SECONDS + PATIENCE_SECONDS + TICK_SECONDS)
+    watched.connection = Connection()
+    watched.pass_time(TICK_SECONDS)
+    watched.world.attach()
+    watched.pass_time(TICK_SECONDS)
+    assert watched.killed() == 0
+    watched.world.settle()
+    assert list(watched.world.outcomes[load].status) == [ItemStatus.OK] * len(RUN)
+
+
+def test_a_worker_that_refuses_us_is_not_ended_by_us(watched: Watched) -> None:
+    """It serves a later life of the block-manager: each new channel to it ends at once."""
+    watched.stuck_load()
+    watched.world.lose(OW)
+    for _ in range(3 * round(PATIENCE_SECONDS / TICK_SECONDS)):
+        watched.connection = Connection()
+        watched.pass_time(TICK_SECONDS)
+    assert watched.killed() == 0
 
 
 def test_a_copy_of_an_earlier_life_of_ours_has_the_same_patience(watched: Watched) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Collection
 import pytest
 
 from blockyard.core.jobs import JobId
-from blockyard.core.overdue_jobs import GAP_SECONDS, OverdueJobs
+from blockyard.core.overdue_jobs import GAP_SECONDS, HEARING_SECONDS, OverdueJobs
 from blockyard.core.vocabulary import Epoch, JobSeq
 from blockyard.testing.clock import FakeClock
 
@@ -22,10 +22,11 @@ class Looks:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.overdue = OverdueJobs(self.clock, patience_seconds=PATIENCE_SECONDS)
+        self.channel: object | None = object()
 
     def look(self, overdue: Collection[JobId], after_seconds: float = TICK_SECONDS) -> tuple[JobId, ...]:
         self.clock.advance(after_seconds)
-        return self.overdue.look(overdue)
+        return self.overdue.look(overdue, self.channel)
 
     def look_often(self, times: int, overdue: Collection[JobId]) -> None:
         for _ in range(times):
@@ -74,3 +75,13 @@ def test_a_late_look_is_none_missed(looks: Looks) -> None:
     late_seconds = GAP_SECONDS - 0.25
     looks.look_often(TICKS, [job(1)])
     assert looks.look([job(1)], after_seconds=late_seconds) == (job(1),)
+
+
+def test_without_a_channel_nothing_is_stuck_and_a_new_one_is_heard_first(looks: Looks) -> None:
+    looks.channel = None
+    looks.look_often(2 * TICKS, [job(1)])
+    looks.channel = object()
+    looks.look_often(round(HEARING_SECONDS / TICK_SECONDS), [job(1)])
+    assert looks.look([job(1)]) == (job(1),)
+    looks.channel = object()
+    assert looks.look([job(1)]) == ()
