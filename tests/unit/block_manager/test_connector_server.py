@@ -196,6 +196,18 @@ async def test_a_name_is_taken_over_from_a_process_that_is_proven_gone(setting: 
     assert session_of(setting).life == "second"
 
 
+async def test_a_question_about_a_name_leaves_no_descriptor_open(setting: Setting) -> None:
+    first, second = await setting.peer(), await setting.peer()
+    await first.join(life="first")
+    with pytest.raises(EngineNameTakenError):
+        await second.join(life="second")
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        with pytest.raises(EngineNameTakenError):
+            await second.join(life="second")
+    assert os.listdir("/proc/self/fd") == before
+
+
 async def test_a_process_that_cannot_be_seen_keeps_its_name(setting: Setting) -> None:
     first, second = await setting.peer(), await setting.peer()
     await first.join(life="first")
