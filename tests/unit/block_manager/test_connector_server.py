@@ -1,6 +1,7 @@
 """The engines' channel over a real socket, above the real decisions and fake workers."""
 
 import asyncio
+import errno
 import os
 import subprocess
 from dataclasses import replace
@@ -214,6 +215,24 @@ async def test_a_process_that_cannot_be_seen_keeps_its_name(setting: Setting) ->
     comes_from(setting, 0)
     with pytest.raises(EngineNameTakenError, match="not to be seen"):
         await second.join(life="second")
+
+
+@pytest.mark.parametrize("reason", [errno.EMFILE, errno.EPERM])
+async def test_a_process_of_which_nothing_can_be_proven_keeps_its_name(
+    setting: Setting, ended_process: int, monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
+    def fails(*_: object) -> int:
+        raise OSError(reason, os.strerror(reason))
+
+    first, second = await setting.peer(), await setting.peer()
+    await first.join(life="first")
+    comes_from(setting, ended_process)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pidfd_open", fails)
+        with pytest.raises(EngineNameTakenError):
+            await second.join(life="second")
+    await first.ask(channel.Reset())
+    await second.join(life="second")
 
 
 async def test_engines_that_do_not_name_their_start_are_told_apart_by_their_processes(setting: Setting) -> None:

@@ -89,6 +89,17 @@ def test_others_are_out_of_reach(
     assert server.poll() is None
 
 
+def test_a_number_that_nobody_has_any_more_is_said_to_be_gone(
+    server: subprocess.Popen[bytes], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    monkeypatch.setattr(peer_process, "peer_credentials", lambda peer: (ended.pid, os.geteuid()))
+    with connected(path) as peer, pytest.raises(UnavailableError, match="gone"):
+        end_peer(peer)
+    assert server.poll() is None
+
+
 @pytest.mark.parametrize(
     ("reason", "kind"), [(errno.EMFILE, UnavailableError), (errno.EPERM, UnsupportedOperationError)]
 )
