@@ -62,6 +62,8 @@ class TurnClient:
     told: list[str] = field(default_factory=list)
     """Names of calls, in order."""
     on_register: Callable[[Registration], None] = lambda registration: None
+    on_load: Callable[[Load], None] = lambda load: None
+    on_reset: Callable[[], None] = lambda: None
     on_deregister: Callable[[Sequence[int]], None] = lambda blocks: None
     holds: Callable[[ChainRun, int], Availability] = lambda run, index: Availability.MISS
     unsettled_blocks: frozenset[int] = frozenset()
@@ -97,7 +99,9 @@ class TurnClient:
     ) -> LoadResult:
         self.told.append("load")
         answer: asyncio.Future[LoadResult] = asyncio.get_running_loop().create_future()
-        self.loads.append(Load(request, run, pages, guards, group, answer))
+        load = Load(request, run, pages, guards, group, answer)
+        self.loads.append(load)
+        self.on_load(load)
         return await answer
 
     async def deregister(self, blocks: Sequence[int]) -> None:
@@ -106,6 +110,7 @@ class TurnClient:
 
     async def reset(self) -> None:
         self.told.append("reset")
+        self.on_reset()
 
     async def reserve(self, request: str, run: ChainRun, *, groups: Sequence[int], ttl_seconds: float) -> None:
         self.told.append("reserve")
@@ -135,6 +140,7 @@ class TurnThread:
         self.posted: deque[Callable[[Any], Awaitable[None]]] = deque()
         self.is_awake = False
         self.faults: list[Exception] = []
+        self._unexpected: list[Exception] = []
         self.alive = False
 
     def start(self) -> None:
@@ -157,6 +163,8 @@ class TurnThread:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
         self._loop.run_until_complete(_rounds())
+        if self._unexpected:
+            raise self._unexpected.pop(0)
 
     def stop(self) -> bool:
         if self.alive:
@@ -172,6 +180,8 @@ class TurnThread:
             await call(self._client)
         except BlockyardError as error:
             self.faults.append(error)
+        except AssertionError as error:  # a test's own check, which is to end the test
+            self._unexpected.append(error)
 
 
 def calls_in_turns(

@@ -30,7 +30,7 @@ class Request:
     request_id: str = "r"
     num_tokens: int = 9
     num_preemptions: int = 0
-    kv_transfer_params: None = None
+    kv_transfer_params: dict[str, Any] | None = None
     block_hashes: list[bytes] = field(default_factory=lambda: [b"a" * 32, b"b" * 32])
 
 
