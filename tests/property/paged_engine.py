@@ -7,7 +7,7 @@ Invariants: block 0 is the filler; a block that somebody uses is given to nobody
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from types import SimpleNamespace
@@ -39,7 +39,7 @@ class ModelRequest:
     target: int
     groups: int
     num_preemptions: int = 0
-    kv_transfer_params: dict[str, Any] | None = None
+    kv_transfer_params: Mapping[str, Any] | None = None
     computed: int = 0
     executed: int = 0
     """Tokens that no step in flight writes."""

@@ -1,6 +1,6 @@
 """Whatever the scheduler's thread ordered has begun when the engine rests, and whoever gets blocks, guards rise."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ class Request:
     request_id: str = "r"
     num_tokens: int = 9
     num_preemptions: int = 0
-    kv_transfer_params: dict[str, Any] | None = None
+    kv_transfer_params: Mapping[str, Any] | None = None
     block_hashes: list[bytes] = field(default_factory=lambda: [b"a" * 32, b"b" * 32])
 
 
