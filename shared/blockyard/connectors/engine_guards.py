@@ -50,7 +50,7 @@ class EngineGuards:
         """Declare that these blocks are about to be reused or freed; cheap enough for a scheduler's step.
 
         Returns:
-            Their guards from now on, in order. A block named twice is raised once, which is enough.
+            Their guards from now on, in order. A block named twice is raised at least once, which is enough.
 
         Raises:
             IndexError: there is no such block.
@@ -63,7 +63,7 @@ class EngineGuards:
             words += _ONE
             self._words[places] = words
             raised[start : start + PIECE] = words
-        return raised
+        return raised if len(numbers) <= PIECE else self.values(numbers)
 
     def raise_all(self) -> None:
         """Declare that every block is about to be reused or freed."""
@@ -84,7 +84,9 @@ class EngineGuards:
         return np.concatenate([self._words[blocks[start : start + PIECE]] for start in range(0, len(blocks), PIECE)])
 
     def close(self) -> None:
-        """Unmap and close; the pages live on while the node maps them."""
+        """Unmap and close; the pages live on while the node maps them. Idempotent."""
+        if self._memory.closed:
+            return
         self._words = np.empty(0, np.uint64)
         self._memory.close()
         os.close(self.fd)

@@ -43,6 +43,12 @@ def test_a_block_named_twice_is_raised_once() -> None:
         assert guards.raise_guards(blocks(2, 2)).tolist() == [1, 1]
 
 
+def test_a_block_named_far_apart_has_one_guard_for_both() -> None:
+    with EngineGuards(2_000) as guards:
+        raised = guards.raise_guards(np.array([7, *range(100, 1_500), 7]))
+        assert raised[0] == raised[-1] == guards.guard(EngineBlockId(7))
+
+
 def test_no_block_has_no_guard() -> None:
     with EngineGuards(5) as guards:
         guards.raise_all()
@@ -64,3 +70,12 @@ def test_guards_cannot_shrink_and_go_with_their_owner() -> None:
     guards.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(guards.fd)
+
+
+def test_closing_twice_closes_nobody_elses_descriptor() -> None:
+    guards = EngineGuards(5)
+    guards.close()
+    others = os.open(os.devnull, os.O_RDONLY)
+    assert others == guards.fd, "the lowest free number is given again"
+    guards.close()
+    os.close(others)

@@ -300,13 +300,14 @@ class ThreadedCalls:
         """Announce one stretch, unless its blocks were reused while one before it was announced."""
         if rows.intact(self._guards) != [rows]:
             return
+        run = self._names.run(rows.hashes, rows.first_row)
         number = next(self._client_tickets)
         self._ticket_of[number] = ticket
         self._unsettled[ticket] += 1
         self.news.append(RowsAnnounced(rows.count))
         with suppress(UnavailableError):  # the client announces it with the next connection
             await client.register(
-                self._names.run(rows.hashes, rows.first_row),
+                run,
                 rows.pages.tolist(),
                 group=rows.group,
                 guards=rows.guards.tolist(),

@@ -143,8 +143,8 @@ class ThreadedSlots:
         self._post(call)
 
     async def _stage(self, client: SlotCalls, request: str, rows: Rows, ttl_seconds: float) -> StagedLoad | None:
-        run = self._names.run(rows.hashes, rows.first_row)
         try:
+            run = self._names.run(rows.hashes, rows.first_row)
             return await client.stage_load(RequestId(request), run, group=rows.group, ttl_seconds=ttl_seconds)
         except UnavailableError:
             return None  # the connection reports itself

@@ -225,6 +225,14 @@ def test_a_ticket_is_settled_whatever_becomes_of_its_calls(scene: Scene, error: 
     assert len(scene.client.registered) == (2 if isinstance(error, UnavailableError) else 1)
 
 
+def test_a_ticket_is_settled_though_its_rows_cannot_be_named(scene: Scene) -> None:
+    nameless = Rows(GroupId(0), 1, [], np.array([3], np.int64), np.zeros(1, np.uint64))
+    scene.calls.register(nameless, 7)
+    scene.calls.flush()
+    until(lambda: settled(scene) == [7])
+    assert (scene.client.registered, announced(scene)) == ([], 0)
+
+
 def test_reused_blocks_are_named_once_and_without_the_filler(scene: Scene) -> None:
     scene.calls.deregister([np.array([5, 0, 3]), np.array([3, 0, 8])])
     scene.calls.flush()

@@ -89,6 +89,12 @@ def test_questions_that_fail_are_answered_too(scene: Scene, error: Exception) ->
     assert scene.news == [SlotsGranted(1, StoreGrant(0, (), ())), LoadStaged(7, 1, (None, None))]
 
 
+def test_a_load_whose_rows_cannot_be_named_is_answered_too(scene: Scene) -> None:
+    nameless = Rows(GroupId(1), 1, [], np.array([3]), np.array([1], np.uint64))
+    scene.orders.stage(7, "r", [nameless], 1.0)
+    assert scene.news == [LoadStaged(7, 1, (None,))]
+
+
 def test_rows_are_named_when_they_are_committed_and_staged(scene: Scene) -> None:
     run = NAMES.run(ROWS.hashes, 1)
     scene.orders.commit(1, 4, [BlockId(2)], ROWS, 3)
