@@ -85,7 +85,8 @@ class PagedEngine:
         """Tables of requests that are gone, to be freed when so many steps are executed: these may write into them."""
         self.scheduled = self.executed = 0
         self.names = 0
-        self.on_written: Callable[[], None] = lambda: None
+        self.on_written: Callable[[StepPlan, StepReport], None] = lambda plan, report: None
+        """Called when a step has written, for what its rank does then and says of it."""
 
     @property
     def requests(self) -> list[ModelRequest]:
@@ -146,10 +147,10 @@ class PagedEngine:
             self._write(request, tables, start, stop)
             if request.lives == life:
                 request.executed = stop
-        self.on_written()
         report = StepReport()
         if plan.step:
             report.completed(plan.step, 0.001)
+        self.on_written(plan, report)
         for name in plan.failed:
             self.loading[name].computed = 0
         for request in self.loading.values():

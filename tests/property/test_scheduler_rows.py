@@ -6,6 +6,7 @@ loaded into a block that the node still has under a name.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,21 +20,34 @@ from tests.unit.connectors.vllm.client_turns import Load, Registration, calls_in
 from blockyard.connectors.engine_description import EngineDescription
 from blockyard.connectors.engine_guards import EngineGuards
 from blockyard.connectors.load_result import LoadResult
+from blockyard.connectors.slot_calls import StagedLoad
 from blockyard.connectors.vllm.block_names import BlockNames
 from blockyard.connectors.vllm.scheduler_half import SchedulerHalf
 from blockyard.connectors.vllm.settings import ConnectorSettings
+from blockyard.connectors.vllm.step_plan import StepPlan, StepReport
 from blockyard.connectors.vllm.tracked_request import EngineFacts
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import RequestError, UnavailableError
 from blockyard.core.identity import ModelIdentity
 from blockyard.core.kv_groups import NO_PAGE, GroupKind, KvGroup
-from blockyard.core.vocabulary import Availability, EngineBlockId, EngineId, GroupId, ItemStatus, Tier
+from blockyard.core.vocabulary import (
+    Availability,
+    BlockId,
+    EngineBlockId,
+    EngineId,
+    Generation,
+    GroupId,
+    ItemStatus,
+    LoadId,
+    Tier,
+)
 
 _BLOCKS = 15
 _ROW_TOKENS = 4
 _PER_ROW = _ROW_TOKENS // BLOCK_TOKENS
 _CONVERSATIONS = 3
 _LONGEST = 15
+_SLOTS = 6
 _A_CONVERSATION = st.integers(0, _CONVERSATIONS - 1)
 _IDENTITY = ModelIdentity(model="m", block_tokens=_ROW_TOKENS, engine_block_tokens=BLOCK_TOKENS)
 _NAMES = BlockNames(_IDENTITY.digest())
@@ -59,8 +73,8 @@ class _Row:
 class SchedulerRows(RuleBasedStateMachine):
     """See the module."""
 
-    @initialize(windows=st.booleans(), hold_ms=st.sampled_from((0, 200)))
-    def begin(self, windows: bool, hold_ms: int) -> None:
+    @initialize(windows=st.booleans(), hold_ms=st.sampled_from((0, 200)), copies=st.booleans())
+    def begin(self, windows: bool, hold_ms: int, copies: bool) -> None:
         groups = (_FULL, _WINDOW) if windows else (_FULL,)
         self.guards = EngineGuards(_BLOCKS)
         described = EngineDescription(engine=EngineId("e"), identity=_IDENTITY, blocks=_BLOCKS, groups=groups)
@@ -77,10 +91,16 @@ class SchedulerRows(RuleBasedStateMachine):
             facts,
             self.guards,
             self.calls,
+            copies=copies,
             clock=lambda: self.now,
         )
         self.engine = PagedEngine(self.half, _BLOCKS, groups)
-        self.engine.on_written = self.rows_hold_what_their_names_say
+        self.engine.on_written = self._written
+        self.copies = copies
+        self.slots: dict[int, tuple[Content | None, ...]] = {}
+        self.lives, self.staged, self.wrong = 0, 0, 0
+        self.client.on_commit, self.client.on_stage = self._committed, self._stage
+        self._new_life()
         self.rows: dict[int, _Row] = {}
         """Rows that the node has, under each of their pages."""
         self.named: set[int] = set()
@@ -129,7 +149,7 @@ class SchedulerRows(RuleBasedStateMachine):
         else:
             self.client.tickets.settle_all()
             self.client.on_state(False)
-            self.client.on_state(True)
+            self._new_life()
 
     # --- the node -----------------------------------------------------------------------------------------------------
     @rule()
@@ -184,6 +204,10 @@ class SchedulerRows(RuleBasedStateMachine):
         assert not self.named
 
     @invariant()
+    def slots_hold_what_they_are_committed_as(self) -> None:
+        assert not self.wrong
+
+    @invariant()
     def nothing_is_settled_twice(self) -> None:
         assert all(count == 1 for count in self.settled.values())
         assert self.settled.keys() <= self.registrations.keys()
@@ -193,14 +217,18 @@ class SchedulerRows(RuleBasedStateMachine):
             self.engine.end(request)
         for _ in range(100):
             self.work()
+            self.now += 0.3
             self.client.tickets.settle_all()
             if self.engine.rests:
                 break
             if not self.engine.flights:
                 self.engine.schedule()
             self.engine.execute()
+        self.what_was_ordered_begins_before_a_rest()
         self.half.finished("nobody")  # takes the last news
         assert self.engine.rests
+        self.thread.turn()
+        assert len(self.client.slots) + len(self.client.returned) == _SLOTS, "a slot is held for ever"
         assert self.settled == self.registrations
         assert (self.calls._unsettled, self.calls._ticket_of, self.half._stores._listed) == ({}, {}, {})
         assert not any(self.engine.users[1:]), "a block is held for ever"
@@ -208,7 +236,47 @@ class SchedulerRows(RuleBasedStateMachine):
         self.half.close()
 
     # --- inside -------------------------------------------------------------------------------------------------------
+    def _new_life(self) -> None:
+        """The node has the engine anew; nothing of before is good for anything."""
+        self.lives += 1
+        self.client.slots = [100 * self.lives + slot for slot in range(_SLOTS)]
+        self.client.returned.clear()
+        self.client.on_state(True)
+
+    def _written(self, plan: StepPlan, report: StepReport) -> None:
+        """The rank of the engine copies when a step has written."""
+        self.rows_hold_what_their_names_say()
+        self.now += 0.011
+        content = self.engine.content
+        if self.copies and self.engine.executed == 1:
+            report.attachments[0] = 1
+        for order in plan.copies.stores:
+            for row in order.rows:
+                self.slots[row.slot] = tuple(content[page] for page in row.pages)
+            report.copied(0, order.number, (_OK,) * len(order.rows))
+        for order in plan.copies.loads:
+            for row in order.rows:
+                for page, held in zip(row.pages, self.slots[row.slot], strict=True):
+                    if page != NO_PAGE:
+                        content[page] = held
+            report.copied(0, order.number, (_OK,) * len(order.rows))
+
+    def _committed(self, slots: Sequence[int], run: ChainRun, group: int) -> None:
+        for index, slot in enumerate(slots):
+            self.wrong += self.slots[slot] != _contents(run, index, group)
+
+    def _stage(self, run: ChainRun, group: int) -> StagedLoad:
+        slots = []
+        for index in range(len(run)):
+            self.staged -= 1
+            self.slots[self.staged] = _contents(run, index, group)
+            slots.append(BlockId(self.staged))
+        rows = len(run)
+        return StagedLoad(LoadId(1), (_OK,) * rows, (Tier.G2,) * rows, tuple(slots), (Generation(1),) * rows)
+
     def _answer_all(self) -> None:
+        self.client.slots += self.client.returned
+        self.client.returned.clear()
         for registration in self.client.registrations:
             registration.answer.set_result(None)
         self.client.registrations.clear()
@@ -236,12 +304,8 @@ class SchedulerRows(RuleBasedStateMachine):
     def _announced(self, registration: Registration) -> None:
         self._forget(registration.pages)
         for index in range(len(registration.run)):
-            conversation, row = _ROWS[registration.run.digest(index)]
-            assert registration.run.first_position + index == row
             places = slice(index * _PER_ROW, (index + 1) * _PER_ROW)
-            contents = tuple(
-                (registration.group, conversation, row * _PER_ROW + part, BLOCK_TOKENS) for part in range(_PER_ROW)
-            )
+            contents = _contents(registration.run, index, registration.group)
             made = _Row(tuple(registration.pages[places]), tuple(registration.guards[places]), contents)
             assert 0 not in made.pages
             self.rows |= dict.fromkeys(made.pages, made)
@@ -290,6 +354,13 @@ class SchedulerRows(RuleBasedStateMachine):
         sources = tuple(Tier.G2 if status is _OK else None for status in statuses)
         if not load.answer.done():
             load.answer.set_result(LoadResult(tuple(statuses), sources))
+
+
+def _contents(run: ChainRun, index: int, group: int) -> tuple[Content, ...]:
+    """What a row holds that has this name."""
+    conversation, row = _ROWS[run.digest(index)]
+    assert run.first_position + index == row
+    return tuple((group, conversation, row * _PER_ROW + part, BLOCK_TOKENS) for part in range(_PER_ROW))
 
 
 TestSchedulerRows = SchedulerRows.TestCase

@@ -16,15 +16,16 @@ from unittest.mock import patch
 from blockyard.connectors.engine_description import EngineDescription
 from blockyard.connectors.engine_guards import EngineGuards
 from blockyard.connectors.load_result import LoadResult
-from blockyard.connectors.slot_calls import StoreGrant
+from blockyard.connectors.slot_calls import StagedLoad, StoreGrant
 from blockyard.connectors.store_tickets import StoreTickets
 from blockyard.connectors.vllm import node_calls
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import BlockyardError
-from blockyard.core.vocabulary import Availability, BlockId, Generation
+from blockyard.core.vocabulary import Availability, BlockId, Generation, LoadId
 
 _ENOUGH = 25
 """Rounds of the loop after which every call has come to where it waits for an answer."""
+_NOWHERE = StagedLoad(LoadId(0), (), (), (), ())
 
 
 @dataclass
@@ -62,6 +63,8 @@ class TurnClient:
     told: list[str] = field(default_factory=list)
     """Names of calls, in order."""
     on_register: Callable[[Registration], None] = lambda registration: None
+    on_commit: Callable[[Sequence[int], ChainRun, int], None] = lambda slots, run, group: None
+    on_stage: Callable[[ChainRun, int], StagedLoad] = lambda run, group: _NOWHERE
     on_load: Callable[[Load], None] = lambda load: None
     on_reset: Callable[[], None] = lambda: None
     on_deregister: Callable[[Sequence[int]], None] = lambda blocks: None
@@ -127,6 +130,18 @@ class TurnClient:
 
     async def abort_store(self, grant: int, slots: Sequence[BlockId]) -> None:
         self.returned += slots
+
+    async def commit_store(
+        self, grant: int, slots: Sequence[BlockId], run: ChainRun, *, group: int, shards: int
+    ) -> None:
+        self.on_commit(slots, run, group)
+        self.returned += slots
+
+    async def stage_load(self, request: str, run: ChainRun, *, group: int, ttl_seconds: float) -> StagedLoad:
+        return self.on_stage(run, group)
+
+    async def close_load(self, load: int) -> None:
+        self.told.append("close")
 
 
 class TurnThread:
