@@ -137,6 +137,7 @@ class Engine:
             elif isinstance(item, SlotsGranted | LoadStaged):
                 self.desk.heard(item)
         plan = self.desk.plan(idle=True)
+        self.calls.flush()
         for rank in self.ranks:
             rank.copies.step_begins(plan)
             rank.copies.loads_begin(plan)
@@ -148,6 +149,7 @@ class Engine:
             rank.copies.report(told)
             report = report.joined(told)
         self.desk.reported(report)
+        self.calls.flush()
 
     async def until(self, holds: Callable[[], Any]) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
