@@ -42,6 +42,7 @@ VALUES = {
     "BLOCKYARD_G4__TARGET_BYTES": "2MiB",
     "BLOCKYARD_NATS__STREAM_MAX_BYTES": "2MiB",
     "BLOCKYARD_REDIS__ENTRY_TTL_SECONDS": "61",
+    "BLOCKYARD_JOBS__STUCK_MS": "5000",
 }
 """A value for each setting that does not take the number 5."""
 
