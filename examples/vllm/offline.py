@@ -23,6 +23,8 @@ def main() -> int:
         max_model_len=2_048,
         kv_cache_memory_bytes=256 << 20,
         enforce_eager=True,
+        # With two bytes the engine itself answers differently after a prefix than without one, on some processors.
+        dtype="float32",
         kv_transfer_config=KVTransferConfig(
             kv_connector="BlockyardConnector",
             kv_connector_module_path="blockyard.connectors.vllm.connector",

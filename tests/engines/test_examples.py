@@ -58,7 +58,7 @@ class Terminal:
         )
         self._shells.append(shell)
         printed, _ = shell.communicate(timeout=START_SECONDS)
-        assert shell.returncode == 0, self._log.read_text(errors="replace")[-4_000:]
+        assert shell.returncode == 0, f"{printed}\n{self._log.read_text(errors='replace')[-4_000:]}"
         return printed
 
     def end(self, shells: int) -> None:
