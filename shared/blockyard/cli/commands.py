@@ -23,9 +23,8 @@ from blockyard.cli.exit_codes import (
     EXIT_START,
     EXIT_USAGE,
 )
-from blockyard.cli.failures import OutputError
+from blockyard.cli.failures import OutputError, RunInterruptedError
 from blockyard.cli.open_files import require_open_files
-from blockyard.cli.run_errors import RunInterruptedError
 from blockyard.cli.standard_streams import complain
 from blockyard.cli.system_calls import meaning_of
 from blockyard.cli.until_signal import run_until_signal

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from blockyard.cli.engine_events import BlockReport, Done, EngineEvent, EngineStats, Failed, Progress, Ready
-from blockyard.cli.run_errors import EngineCommandError
+from blockyard.cli.failures import EngineCommandError
 from blockyard.connectors.mock.commands import Command, Probe, Replay, Reset, Stats
 from blockyard.core.errors import PeerClosedError
 

@@ -76,3 +76,19 @@ class NodeAnswerError(BlockyardError):
     code = "node-answer"
     title = "The node refused"
     remedy = "Look at the reason named here, and that --node names the address of a block-manager of this version."
+
+
+class RunInterruptedError(BlockyardError):
+    """A signal ended a run before its end."""
+
+    code = "interrupted"
+    title = "Interrupted"
+    remedy = ""
+
+
+class EngineCommandError(BlockyardError):
+    """A demo engine that the command drives did not do what it was told."""
+
+    code = "engine-command"
+    title = "The demo engine failed"
+    remedy = "Look at its log; --keep keeps that of a run on this machine."

@@ -22,9 +22,8 @@ from blockyard.cli.demo_report import DemoReport, PhaseResult
 from blockyard.cli.display import Display
 from blockyard.cli.engine_events import BlockReport, EngineStats, TierCounts
 from blockyard.cli.engine_link import EngineLink
-from blockyard.cli.failures import NothingToDamageError
+from blockyard.cli.failures import EngineCommandError, NothingToDamageError
 from blockyard.cli.node_metrics import NodeFigures
-from blockyard.cli.run_errors import EngineCommandError
 from blockyard.cli.slab_damage import SlabBlock
 from blockyard.cli.system_calls import meaning_of
 from blockyard.cli.together import alongside

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Final, TypeVar
 
-from blockyard.cli.run_errors import RunInterruptedError
+from blockyard.cli.failures import RunInterruptedError
 
 _STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _Result = TypeVar("_Result")

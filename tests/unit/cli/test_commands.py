@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from blockyard.cli.commands import app
 from blockyard.cli.exit_codes import EXIT_OK, EXIT_USAGE
-from blockyard.cli.run_errors import RunInterruptedError
+from blockyard.cli.failures import RunInterruptedError
 from blockyard.cli.until_signal import run_until_signal
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from blockyard.cli.engine_link import LINE_LIMIT_BYTES, EngineLink
-from blockyard.cli.run_errors import EngineCommandError
+from blockyard.cli.failures import EngineCommandError
 from blockyard.core.errors import PeerClosedError
 
 DONE = b'{"event": "done", "cmd": "stats", "stats": {"requests": 3}}\n'

@@ -9,7 +9,7 @@ import pytest
 
 from blockyard.cli.child_process import ChildSpec
 from blockyard.cli.engine_process import EngineProcess, EngineSpec
-from blockyard.cli.run_errors import EngineCommandError
+from blockyard.cli.failures import EngineCommandError
 from blockyard.core.errors import PeerClosedError
 
 SCRIPT = """

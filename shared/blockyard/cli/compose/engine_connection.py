@@ -8,7 +8,7 @@ import contextlib
 from typing import Final, final
 
 from blockyard.cli.engine_link import LINE_LIMIT_BYTES, EngineLink
-from blockyard.cli.run_errors import EngineCommandError
+from blockyard.cli.failures import EngineCommandError
 from blockyard.core.errors import BlockyardError, DeadlineExceededError, PeerClosedError
 
 _CONNECT_SECONDS: Final = 40.0
