@@ -8,14 +8,13 @@ Threading: the scheduler's thread.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
 
 from blockyard.connectors.engine_guards import PIECE, Guards, Numbers
-from blockyard.connectors.vllm.rows import FILLER
+from blockyard.connectors.vllm.rows import FILLER, RowPages
 from blockyard.core.kv_groups import NO_PAGE
 
 N = TypeVar("N", np.int64, np.uint64)
@@ -51,17 +50,6 @@ class BlockNumbers:
     def __getitem__(self, places: slice, /) -> list[int]:
         """Numbers of some of them."""
         return [block.block_id for block in self._blocks[places]]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class RowPages:
-    """Pages of consecutive rows of one group, row by row, with their guards."""
-
-    first_row: int
-    rows: int
-    pages: Numbers
-    guards: Guards
 
 
 @final

@@ -19,7 +19,6 @@ from typing import Final, Protocol, final
 
 from blockyard.connectors.engine_guards import EngineGuards
 from blockyard.connectors.load_result import LoadResult
-from blockyard.connectors.vllm.block_names import row_hashes
 from blockyard.connectors.vllm.connector_counts import ConnectorCounts
 from blockyard.connectors.vllm.node_calls import LoadEnded
 from blockyard.connectors.vllm.row_stores import RowStores
@@ -27,7 +26,7 @@ from blockyard.connectors.vllm.rows import Rows
 from blockyard.connectors.vllm.settings import ConnectorSettings
 from blockyard.connectors.vllm.tracked_request import EngineFacts, TrackedRequest
 from blockyard.core.cost import CostModel
-from blockyard.core.vocabulary import GroupId, Tier
+from blockyard.core.vocabulary import Tier
 
 _ORPHAN_SECONDS: Final = 30.0
 """How long after its deadline a load is given up whose node is gone; a node that is there ends its worker by then."""
@@ -110,8 +109,7 @@ class RowLoads:
         for group, table in zip(facts.groups, tracked.tables, strict=True):
             pages = table.wanted(first_row, stop_row, tracked.local_tokens // group.engine_block_tokens)
             if pages is not None:
-                hashes = row_hashes(tracked.request.block_hashes, facts.hashes_per_row, pages.first_row, stop_row)
-                parts.append(Rows(GroupId(group.group), pages.first_row, hashes, pages.pages, pages.guards))
+                parts.append(Rows.named(group.group, pages, tracked.request.block_hashes, facts.hashes_per_row))
         number = next(self._numbers)
         deadline = self._clock() + self._settings.load_timeout_ms / 1_000
         tracked.load = number

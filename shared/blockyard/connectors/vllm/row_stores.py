@@ -10,13 +10,12 @@ from itertools import count
 from typing import final
 
 from blockyard.connectors.engine_guards import EngineGuards
-from blockyard.connectors.vllm.block_names import row_hashes
 from blockyard.connectors.vllm.block_tables import BlockTable
 from blockyard.connectors.vllm.node_calls import NodeCalls
 from blockyard.connectors.vllm.rows import Rows
 from blockyard.connectors.vllm.step_plan import StepReport
 from blockyard.connectors.vllm.tracked_request import EngineFacts, TrackedRequest
-from blockyard.core.vocabulary import EngineBlockId, GroupId
+from blockyard.core.vocabulary import EngineBlockId
 
 _Listed = tuple[TrackedRequest, BlockTable, int, int, int]
 """Request, its table at that time, group, first row, row after the last."""
@@ -81,8 +80,7 @@ class RowStores:
         pages = table.filled(first_row, stop_row)
         if pages is None:
             return
-        hashes = row_hashes(tracked.request.block_hashes, self._facts.hashes_per_row, first_row, first_row + pages.rows)
-        rows = Rows(GroupId(group), first_row, hashes, pages.pages, pages.guards)
+        rows = Rows.named(group, pages, tracked.request.block_hashes, self._facts.hashes_per_row)
         for part in [rows] if not self._distrusted else self._trusted(rows):
             ticket = next(self._numbers)
             tracked.tickets.add(ticket)

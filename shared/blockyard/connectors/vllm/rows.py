@@ -10,10 +10,22 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from blockyard.connectors.engine_guards import EngineGuards, Guards, Numbers
+from blockyard.connectors.vllm.block_names import row_hashes
 from blockyard.core.kv_groups import NO_PAGE
 from blockyard.core.vocabulary import EngineBlockId, GroupId
 
 FILLER: Final = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RowPages:
+    """Pages of consecutive rows of one group, row by row, with their guards."""
+
+    first_row: int
+    rows: int
+    pages: Numbers
+    guards: Guards
 
 
 @final
@@ -26,6 +38,12 @@ class Rows:
     hashes: list[bytes]
     pages: Numbers
     guards: Guards
+
+    @classmethod
+    def named(cls, group: int, pages: RowPages, block_hashes: Sequence[bytes], hashes_per_row: int) -> "Rows":
+        """The rows that lie in these pages, under the names that the engine's block hashes give them."""
+        hashes = row_hashes(block_hashes, hashes_per_row, pages.first_row, pages.first_row + pages.rows)
+        return cls(GroupId(group), pages.first_row, hashes, pages.pages, pages.guards)
 
     @property
     def count(self) -> int:

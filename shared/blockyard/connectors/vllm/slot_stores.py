@@ -22,13 +22,12 @@ from typing import Final, final
 
 from blockyard.connectors.engine_guards import EngineGuards
 from blockyard.connectors.rank_copies import RowCopy
-from blockyard.connectors.vllm.block_names import row_hashes
 from blockyard.connectors.vllm.block_tables import BlockTable
 from blockyard.connectors.vllm.rows import Rows
 from blockyard.connectors.vllm.slot_orders import SlotOrders, SlotsGranted
 from blockyard.connectors.vllm.step_plan import CopyOrder
 from blockyard.connectors.vllm.tracked_request import EngineFacts, TrackedRequest
-from blockyard.core.vocabulary import BlockId, Generation, GroupId, ItemStatus
+from blockyard.core.vocabulary import BlockId, Generation, ItemStatus
 
 _TARGET: Final = 64
 """Slots to have at hand."""
@@ -217,9 +216,8 @@ class SlotStores:
         pages = waiting.table.filled(waiting.first_row, stop_row)
         if pages is None:
             return []
-        first, stop = pages.first_row, pages.first_row + pages.rows
-        hashes = row_hashes(waiting.tracked.request.block_hashes, self._facts.hashes_per_row, first, stop)
-        return Rows(GroupId(waiting.group), first, hashes, pages.pages, pages.guards).intact(self._guards)
+        block_hashes = waiting.tracked.request.block_hashes
+        return Rows.named(waiting.group, pages, block_hashes, self._facts.hashes_per_row).intact(self._guards)
 
     def _settle(self, part: _Part, good: Sequence[bool]) -> None:
         shards = (1 << self._facts.groups[part.rows.group].shards(self._facts.ranks)) - 1
