@@ -28,7 +28,7 @@ def run(case: str) -> Iterator[Measure]:
     columns = [StagedColumns.of_run(part, identity, DEFAULT_TENANT, GroupId(0)) for part in runs]
 
     def ours() -> float:
-        pool = BlockPool(Tier.G2, BATCH * BATCHES, LruPolicy(BATCH * BATCHES))
+        pool = BlockPool(Tier.G2, BATCH * BATCHES, LruPolicy)
         for part, staged in zip(runs, columns, strict=True):
             pool.allocate(BATCH).blocks.stage(staged).register().blocks.release()
             pool.match(part.keys()).release()

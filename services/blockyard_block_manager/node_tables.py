@@ -86,7 +86,7 @@ class NodeTables:
 
     def open(self, tier: Tier, slots: int) -> None:
         """Make the pool of a tier."""
-        self._pools[tier] = BlockPool(tier, slots, LruPolicy(slots))
+        self._pools[tier] = BlockPool(tier, slots, LruPolicy)
 
     # --- reading ------------------------------------------------------------------------------------------------------
     def has(self, tier: Tier) -> bool:

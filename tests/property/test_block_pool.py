@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 
 from blockyard.core.block_facts import AdoptedBlock
 from blockyard.core.errors import BlockNotFoundError, BlockStateError, OutOfBlocksError
+from blockyard.core.eviction.base import EvictionPolicy, RowColumns
 from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.handles import CompleteBlocks, DoomedBlocks, ImmutableBlocks, MutableBlocks, WeakBlocks
 from blockyard.core.states import TRANSITIONS, RowState
@@ -44,14 +45,17 @@ class PoolMachine(RuleBasedStateMachine):
 
     @initialize(capacity=st.integers(3, 8))
     def start(self, capacity: int) -> None:
-        self.policy = LruPolicy(capacity)
-        self.pool = make_pool(capacity, self.policy)
+        self.pool = make_pool(capacity, self.make_policy)
         self.model = BlockModel(capacity)
         self.handles: list[Handle] = []
         self.weak: list[WeakBlocks] = []
         self.states = [RowState.FREE] * capacity
 
     # --- helpers ---
+    def make_policy(self, columns: RowColumns) -> EvictionPolicy:
+        self.policy = LruPolicy(columns)
+        return self.policy
+
     def keep(self, handle: Handle, rows: list[int]) -> None:
         assert list(handle.ids) == rows
         if rows:

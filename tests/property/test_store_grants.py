@@ -51,7 +51,7 @@ class GrantMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.clock = FakeClock()
-        self.pool = BlockPool(Tier.G2, _SLOTS, LruPolicy(_SLOTS))
+        self.pool = BlockPool(Tier.G2, _SLOTS, LruPolicy)
         self.grants = StoreGrants()
         self.writers = ArenaWriters(self.clock)
         self.processes: list[_Process] = []
@@ -212,7 +212,7 @@ class GrantMachine(RuleBasedStateMachine):
         self.grants.close()
         self.open.clear()
         self.masks.clear()
-        self.pool = BlockPool(Tier.G2, _SLOTS, LruPolicy(_SLOTS))
+        self.pool = BlockPool(Tier.G2, _SLOTS, LruPolicy)
         self.writers = ArenaWriters(self.clock)
         for process in processes:
             self.writers.inherit(process)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from blockyard.core.block_facts import DEFAULT_GROUP, AdoptedBlock, StagedColumns
 from blockyard.core.chain_run import ChainRun
-from blockyard.core.eviction.base import EvictionPolicy
+from blockyard.core.eviction.base import PolicyFactory
 from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.handles import CompleteBlocks, ImmutableBlocks
 from blockyard.core.pool import BlockPool
@@ -37,9 +37,9 @@ def columns(run: ChainRun, group: GroupId = DEFAULT_GROUP) -> StagedColumns:
     return StagedColumns.of_run(run, IDENTITY, group=group)
 
 
-def make_pool(capacity: int, policy: EvictionPolicy | None = None) -> BlockPool:
+def make_pool(capacity: int, make_policy: PolicyFactory = LruPolicy) -> BlockPool:
     """A G2 pool, with LRU eviction unless another policy is given."""
-    return BlockPool(Tier.G2, capacity, LruPolicy(capacity) if policy is None else policy)
+    return BlockPool(Tier.G2, capacity, make_policy)
 
 
 def complete(pool: BlockPool, run: ChainRun, group: GroupId = DEFAULT_GROUP) -> CompleteBlocks:

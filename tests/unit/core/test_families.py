@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from blockyard.core.errors import BlockStateError, OutOfBlocksError
+from blockyard.core.eviction.base import RowColumns
 from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import BlockId, GroupId
@@ -17,8 +18,9 @@ RUN = chain("family", 3)
 class TooFewInTheEnd:
     """Gives some victims well, and then one too few."""
 
-    def __init__(self, capacity: int, good_takes: int) -> None:
-        self._real = LruPolicy(capacity)
+    def __init__(self, columns: RowColumns, good_takes: int) -> None:
+        self._real = LruPolicy(columns)
+        self.touch, self.forget = self._real.touch, self._real.forget
         self._good = good_takes
         self.insert, self.remove, self.put_back = self._real.insert, self._real.remove, self._real.put_back
 
@@ -87,7 +89,7 @@ def test_more_than_there_is_cannot_be_granted_whatever_families_there_are() -> N
 
 @pytest.mark.parametrize("good_takes", [0, 1])
 def test_a_policy_that_gives_too_few_in_the_end_loses_nothing(good_takes: int) -> None:
-    pool = make_pool(6, TooFewInTheEnd(6, good_takes))
+    pool = make_pool(6, lambda columns: TooFewInTheEnd(columns, good_takes))
     store(pool, RUN, FULL)
     store(pool, RUN, WINDOW)
     with pytest.raises(OutOfBlocksError, match="wrong victims"):

@@ -15,7 +15,7 @@ from blockyard.testing.blocks import chain, columns, key
 
 def make_table() -> BlockTable:
     """Rows 0 and 1 are free, 2 mutable, 3 held, 4 inactive, 5 awaits freeing, 6 is abandoned."""
-    table = BlockTable(7, LruPolicy(7))
+    table = BlockTable(7, LruPolicy)
     rows, _ = table.grant(7, evict=False)
     table.abandon(rows[6:])
     table.stage(rows[3:6], columns(chain("a", 3)), range(3))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from blockyard.core.errors import KernelError, OutOfBlocksError
+from blockyard.core.eviction.base import RowColumns
 from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.pool import BlockPool
 from blockyard.core.states import RowState
@@ -105,8 +106,9 @@ Victims = Callable[[list[BlockId]], list[BlockId]]
 class FaultyPolicy:
     """A policy that gives other victims than the right ones."""
 
-    def __init__(self, capacity: int, fault: Victims) -> None:
-        self._real = LruPolicy(capacity)
+    def __init__(self, columns: RowColumns, fault: Victims) -> None:
+        self._real = LruPolicy(columns)
+        self.touch, self.forget = self._real.touch, self._real.forget
         self._fault = fault
         self._right: list[BlockId] = []
 
@@ -149,8 +151,14 @@ VERBS: dict[str, Callable[[BlockPool], object]] = {
 def test_a_policy_that_gives_wrong_victims_fails_the_call_and_changes_nothing(
     fault: Victims, verb: Callable[[BlockPool], object]
 ) -> None:
-    policy = FaultyPolicy(5, fault)
-    pool = make_pool(5, policy)
+    made: list[FaultyPolicy] = []
+
+    def make(columns: RowColumns) -> FaultyPolicy:
+        made.append(FaultyPolicy(columns, fault))
+        return made[0]
+
+    pool = make_pool(5, make)
+    [policy] = made
     with hold(pool, chain("h", 1)) as held:
         assert held.ids == (HELD_ROW,)
         store(pool, chain("a", 3))

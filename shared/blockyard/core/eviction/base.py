@@ -1,19 +1,57 @@
 """Port of an eviction policy: an order over the inactive rows of one tier.
 
-The policy knows row ids only, never tiers, bytes or handles. The table calls it in batches and checks what it answers,
-so a faulty policy fails an allocation but cannot hand out a block in use.
+The policy knows rows and, through ``RowColumns``, the names of the blocks in them; never tiers, bytes or handles. The
+table calls it in batches and checks what it answers, so a faulty policy fails an allocation but cannot hand out a
+block in use.
+
+Life of a row, as the policy sees it::
+
+    touch ──► insert ──► remove ──► insert ──► take ──► forget          touch at every use, before insert or remove
+                │           └── in use again     └─ put_back (nothing happened)
+                └──► remove ──► forget           condemned or cleared
 
 Contract:
-- A row is in the policy exactly while it is INACTIVE.
-- ``take(n)`` with ``n <= len(policy)`` removes and returns n rows, first victim first.
-- ``put_back`` undoes a ``take``: the rows stand first again, in the given order.
+- A row is in the order exactly while it is INACTIVE.
+- ``touch`` counts one use per occurrence: a registration, or a lookup that pins. Rows come in chain order, head first;
+  pinned rows are touched too, so a touched row need not be in the order.
+- ``take(n)`` with ``n <= len(policy)`` removes and returns n rows, first victim first. ``put_back`` undoes a ``take``:
+  the rows stand first again, in the given order, and no history has changed.
+- ``forget`` comes when the blocks have left the tier, while the columns still name them: what a policy keeps about
+  blocks that are gone, it keeps by key.
+- A row may be inserted that was never touched: a stored block found at start, of which nothing is known.
+- All calls are total: no order of legal calls raises, recurses or leaves a part done.
 Threading: the owner thread of the table.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from blockyard.core.vocabulary import BlockId
+from blockyard.core.vocabulary import BlockId, ContentKey
+
+
+class RowColumns(Protocol):
+    """What a table lets its policy read; meaningless for rows without a registered block."""
+
+    @property
+    def capacity(self) -> int:
+        """Rows of the table: ids are below it."""
+        ...
+
+    def keys_of(self, rows: Sequence[BlockId]) -> list[ContentKey]:
+        """Content keys, aligned with ``rows``."""
+        ...
+
+    def parents_of(self, rows: Sequence[BlockId]) -> list[ContentKey]:
+        """Keys of the blocks before them in their chains, aligned with ``rows``; ``ROOT_KEY`` at position 0."""
+        ...
+
+    def positions_of(self, rows: Sequence[BlockId]) -> list[int]:
+        """Positions in their chains, aligned with ``rows``."""
+        ...
+
+    def groups_of(self, rows: Sequence[BlockId]) -> list[int]:
+        """KV groups, aligned with ``rows``."""
+        ...
 
 
 class EvictionPolicy(Protocol):
@@ -27,12 +65,16 @@ class EvictionPolicy(Protocol):
         """Rows in eviction order, for checks; changes nothing."""
         ...
 
+    def touch(self, blocks: Sequence[BlockId]) -> None:
+        """These blocks were registered or found by a lookup that pins them."""
+        ...
+
     def insert(self, blocks: Sequence[BlockId]) -> None:
         """Take rows that just became inactive; ``blocks`` is in chain order, head first."""
         ...
 
     def remove(self, blocks: Sequence[BlockId]) -> None:
-        """Forget rows that are in use again, condemned or cleared."""
+        """Take rows out of the order: they are in use again, condemned or cleared."""
         ...
 
     def take(self, count: int) -> list[BlockId]:
@@ -42,3 +84,11 @@ class EvictionPolicy(Protocol):
     def put_back(self, blocks: Sequence[BlockId]) -> None:
         """Undo a ``take`` that returned these rows."""
         ...
+
+    def forget(self, blocks: Sequence[BlockId]) -> None:
+        """These blocks have left the tier; their rows may name other blocks from now on."""
+        ...
+
+
+PolicyFactory = Callable[[RowColumns], EvictionPolicy]
+"""Makes an empty policy for a table; a policy class is one."""

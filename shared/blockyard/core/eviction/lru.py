@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import final
 
 from blockyard.core.errors import KernelError
+from blockyard.core.eviction.base import RowColumns
 from blockyard.core.vocabulary import BlockId
 
 
@@ -20,9 +21,9 @@ class LruPolicy:
 
     __slots__ = ("_capacity", "_next", "_previous", "_size")
 
-    def __init__(self, capacity: int) -> None:
-        """Make an empty order."""
-        self._capacity = capacity
+    def __init__(self, columns: RowColumns) -> None:
+        """Make an empty order for the rows of a table."""
+        capacity = self._capacity = columns.capacity
         self._next = array("i", range(capacity + 1))
         self._previous = array("i", range(capacity + 1))
         self._size = 0
@@ -37,6 +38,9 @@ class LruPolicy:
         while row != self._capacity:
             yield BlockId(row)
             row = self._next[row]
+
+    def touch(self, blocks: Sequence[BlockId]) -> None:
+        """Nothing: the order follows from when rows became inactive."""
 
     def insert(self, blocks: Sequence[BlockId]) -> None:
         """Put the batch behind all others, its last row first."""
@@ -87,6 +91,9 @@ class LruPolicy:
             following[row] = first
             previous[first] = row
         self._size += len(blocks)
+
+    def forget(self, blocks: Sequence[BlockId]) -> None:
+        """Nothing: no history is kept."""
 
     def _require(self, blocks: Sequence[BlockId], *, linked: bool) -> None:
         """Refuse a batch before anything of it is done."""
