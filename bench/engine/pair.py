@@ -41,7 +41,7 @@ def engine_pair(model: BenchModel) -> Iterator[EnginePair]:
     """Both engines, and a node for one of them.
 
     Raises:
-        EngineChildError: an engine does not start; its log says why.
+        ChildError: an engine does not start; its log says why.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(RunFolder())

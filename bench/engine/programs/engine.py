@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.engine.programs.orders import serve
+from bench.orders import serve
 
 BLOCK_TOKENS = 32
 """Tokens of an engine block: what the CPU attention kernel takes."""

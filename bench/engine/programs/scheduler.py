@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.engine.cores import scheduler_core
-from bench.engine.programs.orders import serve
+from bench.orders import serve
 
 BLOCK_TOKENS = 16
 KV_HEADS, HEAD_SIZE = 1, 32

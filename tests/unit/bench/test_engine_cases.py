@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from bench.cases import CASES
-from bench.engine.child import EngineChild, EngineChildError
+from bench.engine.child import EngineChild
 from bench.engine.environment import ROOT, obstacle
 from bench.engine.models import MODELS
 from bench.engine.replay import TRACE, TracedRequest, prompt_of, random_prompts, read_trace
+from bench.errors import ChildError
 
 ENGINE_CASES = [name for name in CASES if name == "scheduler_half" or name.startswith("vllm_")]
 
@@ -66,9 +67,9 @@ def test_an_order_that_fails_is_told_with_the_log_of_the_engine(
 ) -> None:
     monkeypatch.setenv("ENGINE_PYTHON", sys.executable)
     with EngineChild("engine", tmp_path / "log") as child:
-        with pytest.raises(EngineChildError, match=r"failed in the order idle: AttributeError(?s:.*)Traceback"):
+        with pytest.raises(ChildError, match=r"failed in the order idle: AttributeError(?s:.*)Traceback"):
             child.ask("idle", seconds=1.0)
-        with pytest.raises(EngineChildError, match="failed in the order nonsense"):
+        with pytest.raises(ChildError, match="failed in the order nonsense"):
             child.ask("nonsense")
 
 
@@ -76,7 +77,7 @@ def test_a_program_that_ends_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("ENGINE_PYTHON", sys.executable)
     with (
         EngineChild("no_such_program", tmp_path / "log") as child,
-        pytest.raises(EngineChildError, match=r"order idle(?s:.*)No module named"),
+        pytest.raises(ChildError, match=r"order idle(?s:.*)No module named"),
     ):
         child.ask("idle", seconds=1.0)
 
@@ -90,7 +91,7 @@ child.wait()
 """
 CHILD = """
 import os, signal, sys
-from bench.engine.programs.orders import serve
+from bench.orders import serve
 
 class Engine:
     def hang(self):

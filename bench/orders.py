@@ -1,5 +1,6 @@
 """Orders from the parent: JSON lines in, one answer each; whatever else writes to standard output goes to the log.
 
+Standard library only: this runs in the environments of engines and peers. ``bench.child`` is the other end.
 Invariants: the program ends with its input, and with its parent, in the middle of an order too.
 Threading: one thread.
 """

@@ -1,0 +1,1 @@
+"""Programs that run in the peers' environment: standard library and one peer each."""
