@@ -13,7 +13,16 @@ from enum import StrEnum, unique
 from typing import Final
 
 from blockyard.core.errors import RequestError
-from blockyard.core.vocabulary import DEFAULT_TENANT, ContentKey, GroupId, IdentityDigest, TenantDigest, Tier
+from blockyard.core.vocabulary import (
+    DEFAULT_TENANT,
+    ContentKey,
+    Epoch,
+    EventSeq,
+    GroupId,
+    IdentityDigest,
+    TenantDigest,
+    Tier,
+)
 
 MAX_EVENT_BLOCKS: Final = 1_024
 """Most blocks in one event: keeps a message far below what a bus accepts."""
@@ -126,6 +135,16 @@ class ClearedEvent:
 
 
 KvEvent = StoredEvent | OffloadedEvent | RemovedEvent | ClearedEvent
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedEvent:
+    """An event with its place in the sequence of its publisher."""
+
+    instance: str
+    epoch: Epoch
+    seq: EventSeq
+    event: KvEvent
 
 
 def _check_size(blocks: int) -> None:

@@ -7,9 +7,8 @@ Threading: one thread.
 
 from typing import NamedTuple
 
-from blockyard.core.events import ClearedEvent, EventOwner, KvEvent, OffloadedEvent, RemovedEvent
+from blockyard.core.events import ClearedEvent, EventOwner, KvEvent, OffloadedEvent, PublishedEvent, RemovedEvent
 from blockyard.core.vocabulary import ContentKey, GroupId, IdentityDigest, TenantDigest, Tier
-from blockyard.wire.event_codec import PublishedEvent
 
 
 class HeldBlock(NamedTuple):

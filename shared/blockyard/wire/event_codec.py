@@ -6,7 +6,6 @@ Threading: pure functions.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -19,6 +18,7 @@ from blockyard.core.events import (
     EventOwner,
     KvEvent,
     OffloadedEvent,
+    PublishedEvent,
     RemovedEvent,
     StoredEvent,
 )
@@ -39,16 +39,6 @@ from blockyard.wire.events import Cleared, Event, EventMessage, Offloaded, Owner
 MAX_EVENT_BYTES: Final = 1 << 20
 _TENANT_BYTES: Final = 16
 _decoder: Final[BoundedDecoder[EventMessage]] = BoundedDecoder(EventMessage, MAX_EVENT_BYTES)
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedEvent:
-    """An event with its place in the sequence of its publisher."""
-
-    instance: str
-    epoch: Epoch
-    seq: EventSeq
-    event: KvEvent
 
 
 def message_id(instance: str, epoch: Epoch, seq: EventSeq) -> str:

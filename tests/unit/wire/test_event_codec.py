@@ -13,12 +13,13 @@ from blockyard.core.events import (
     KvEvent,
     OffloadedEvent,
     OwnerKind,
+    PublishedEvent,
     RemovedEvent,
     StoredEvent,
 )
 from blockyard.core.vocabulary import ROOT_KEY, ContentKey, Epoch, EventSeq, GroupId, IdentityDigest, TenantDigest, Tier
 from blockyard.wire.codec import PROTOCOL_VERSION
-from blockyard.wire.event_codec import MAX_EVENT_BYTES, PublishedEvent, decode_event, encode_event, message_id
+from blockyard.wire.event_codec import MAX_EVENT_BYTES, decode_event, encode_event, message_id
 
 IDENTITY = IdentityDigest(bytes(range(32)))
 TENANT = TenantDigest(b"t" * 16)
