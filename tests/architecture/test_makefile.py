@@ -122,6 +122,35 @@ def test_an_engine_environment_that_was_left_half_made_is_made_again(clone: Path
         assert (clone / "asked").read_text().count(making) == times
 
 
+PEERS_UV = """#!/bin/sh
+echo "$@" >> asked
+case "$*" in *dry-run*libcachesim==*) echo "no wheel of this peer" >&2; exit 1;; *"uv venv"*) mkdir .venv-peers;; esac
+"""
+"""In the place of the Python whose module uv installs: the package index lacks one peer."""
+
+
+def test_a_peer_that_cannot_be_had_is_left_out_and_its_reason_kept(clone: Path) -> None:
+    for lock in ("requirements-engine.lock", "requirements-peers.lock"):
+        shutil.copy(ROOT / lock, clone)
+    (clone / ".venv/bin").mkdir(parents=True)
+    (clone / ".venv/.installed-lock").touch()
+    (clone / ".venv/bin/python").write_text(PEERS_UV)
+    (clone / ".venv/bin/python").chmod(0o755)
+    command = ["make", "-o", "install", "-o", ".venv/.installed-lock", "bench-peers"]
+    done = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "libcachesim is left out, because it cannot be installed here:\nno wheel of this peer\n" in done.stdout
+    missing = clone / ".venv-peers/missing"
+    assert {path.name: path.read_text() for path in missing.iterdir()} == {"libcachesim": "no wheel of this peer\n"}
+    assert locked(clone / "requirements-peers.lock") - locked(clone / ".venv-peers/wanted.lock") == {"libcachesim"}
+    assert "--no-deps -r .venv-peers/wanted.lock" in (clone / "asked").read_text()
+
+
+def locked(path: Path) -> set[str]:
+    """Packages that a lock file names."""
+    return {line.split("==")[0] for line in path.read_text().splitlines() if line[:1].isalnum()}
+
+
 def commands(installer: str, home: Path) -> str:
     """What make would do to install."""
     kept = {name: value for name, value in os.environ.items() if name not in ("XDG_CACHE_HOME", "MAKEFLAGS")}
