@@ -2,15 +2,20 @@
 
 A chain is the sequence of blocks of one token sequence; block *i* has position *i* and the key of block *i-1* as its
 parent. A ``ChainRun`` holds n ≥ 0 consecutive blocks, so parents and positions follow from the first.
-Invariants: ``digests`` holds a whole number of 32-byte digests; the parent of the block at position 0 is ``ROOT_KEY``.
+Invariants: ``digests`` holds a whole number of 32-byte digests; the parent of the block at position 0 is ``ROOT_KEY``;
+no position exceeds ``MAX_CHAIN_BLOCKS - 1``.
 Threading: frozen value.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from blockyard.core.errors import RequestError
 from blockyard.core.vocabulary import DIGEST_BYTES, KEY_BYTES, ROOT_KEY, ChainDigest, ContentKey
+
+MAX_CHAIN_BLOCKS: Final = 2**32
+"""Positions travel as u32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,8 @@ class ChainRun:
             raise RequestError("a parent key has 16 bytes", length=len(self.parent))
         if self.first_position < 0 or (self.first_position == 0) != (self.parent == ROOT_KEY):
             raise RequestError("only position 0 has the root as parent", position=self.first_position)
+        if self.first_position + len(self) > MAX_CHAIN_BLOCKS:
+            raise RequestError("the chain is too long", position=self.first_position, blocks=len(self))
 
     def __len__(self) -> int:
         """Number of blocks."""

@@ -2,7 +2,8 @@
 
 Every field enters a digest as ``tag length value``, so two fields can never trade places and an absent value differs
 from an empty one. Two nodes share blocks only when all of this is equal.
-Invariants: digests are pure functions of the declared fields; no process seed, no built-in ``hash``.
+Invariants: digests are pure functions of the declared fields, and of all of them: a new field enters by itself, in the
+order of declaration; no process seed, no built-in ``hash``.
 Threading: frozen values.
 """
 
@@ -10,7 +11,8 @@ import hashlib
 from dataclasses import dataclass, fields
 from typing import Final
 
-from blockyard.core.vocabulary import DEFAULT_TENANT, IdentityDigest, TenantDigest
+from blockyard.core.errors import RequestError
+from blockyard.core.vocabulary import DEFAULT_TENANT, DIGEST_BYTES, IdentityDigest, TenantDigest
 
 HASH_VERSION: Final = "blockyard-sha256-1"
 """Scheme of content keys; part of the identity, so a change of scheme can never alias old keys."""
@@ -21,15 +23,31 @@ _TENANT_MAGIC: Final = b"blockyard tenant 1\0"
 
 
 def tagged(tag: str, value: str | int | bytes) -> bytes:
-    """Unambiguous encoding of one field: tag, kind, length, value."""
+    """Unambiguous encoding of one field: tag, kind, length, value.
+
+    Raises:
+        RequestError: a text that UTF-8 cannot express.
+    """
     name = tag.encode()
     if isinstance(value, bytes):
         kind, body = b"b", value
     elif isinstance(value, int):
         kind, body = b"i", str(value).encode()
     else:
-        kind, body = b"s", value.encode()
+        kind, body = b"s", utf8(value, tag)
     return len(name).to_bytes(2, "little") + name + kind + len(body).to_bytes(8, "little") + body
+
+
+def utf8(text: str, field: str) -> bytes:
+    """A text as bytes; ``field`` says in the error which one.
+
+    Raises:
+        RequestError: half of a surrogate pair is in it.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise RequestError("a text is not valid Unicode", field=field) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +79,11 @@ class ModelIdentity:
     purge_epoch: int = 0
 
     def digest(self) -> IdentityDigest:
-        """SHA-256 over all fields, tagged by name (32 bytes)."""
+        """SHA-256 over all fields, tagged by name (32 bytes).
+
+        Raises:
+            RequestError: a text that UTF-8 cannot express.
+        """
         state = hashlib.sha256(_IDENTITY_MAGIC)
         for item in fields(self):
             state.update(tagged(item.name, getattr(self, item.name)))
@@ -90,15 +112,24 @@ class SequenceScope:
         """Start value of the chain for this scope under this identity (32 bytes).
 
         Multimodal runs are not part of it: they enter at the block they overlap.
+
+        Raises:
+            RequestError: the identity is no digest, or a text cannot be expressed in UTF-8.
         """
-        state = hashlib.sha256(_SCOPE_MAGIC)
-        state.update(tagged("identity", identity))
-        for name in ("tenant", "salt", "lora"):
-            state.update(tagged(name, getattr(self, name)))
+        if len(identity) != DIGEST_BYTES:
+            raise RequestError("an identity digest has 32 bytes", length=len(identity))
+        state = hashlib.sha256(_SCOPE_MAGIC + tagged("identity", identity))
+        for item in fields(self):
+            if item.name != "multimodal":
+                state.update(tagged(item.name, getattr(self, item.name)))
         return state.digest()
 
     def tenant_digest(self) -> TenantDigest:
-        """First 16 bytes of SHA-256 of the tenant name; zero for the default tenant."""
+        """First 16 bytes of SHA-256 of the tenant name; zero for the default tenant.
+
+        Raises:
+            RequestError: a name that UTF-8 cannot express.
+        """
         if not self.tenant:
             return DEFAULT_TENANT
-        return TenantDigest(hashlib.sha256(_TENANT_MAGIC + self.tenant.encode()).digest()[:16])
+        return TenantDigest(hashlib.sha256(_TENANT_MAGIC + utf8(self.tenant, "tenant")).digest()[:16])

@@ -1,13 +1,16 @@
 """Content keys: what they depend on, and how a sequence is named piece by piece."""
 
-import numpy as np
-import pytest
+from collections.abc import Iterable
 
-from blockyard.core.chain_run import ChainRun
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from blockyard.core.chain_run import MAX_CHAIN_BLOCKS, ChainRun
 from blockyard.core.errors import RequestError
-from blockyard.core.hashing import content_run, token_bytes
+from blockyard.core.hashing import ChainHasher, content_run
 from blockyard.core.identity import ModelIdentity, MultimodalRun, SequenceScope
-from blockyard.core.vocabulary import ROOT_KEY
+from blockyard.core.vocabulary import ROOT_KEY, ContentKey, IdentityDigest
 
 IDENTITY = ModelIdentity(model="m").digest()
 PLAIN = SequenceScope()
@@ -21,37 +24,94 @@ def test_only_whole_blocks_are_named() -> None:
     assert content_run(IDENTITY, PLAIN, [], 4) == ChainRun(b"")
 
 
-def test_a_sequence_named_piece_by_piece_gets_the_same_digests() -> None:
-    scope = SequenceScope(multimodal=(IMAGE,))
+def joined(runs: Iterable[ChainRun]) -> ChainRun:
+    """Consecutive runs as one."""
+    first, *rest = runs
+    return ChainRun(first.digests + b"".join(run.digests for run in rest), first.first_position, first.parent)
+
+
+# --- sequences that grow ------------------------------------------------------------------------------------------
+def test_a_growing_sequence_gives_each_block_out_when_its_last_token_comes() -> None:
+    whole = content_run(IDENTITY, PLAIN, TOKENS, 4)
+    hasher = ChainHasher(IDENTITY, PLAIN, 4)
+    assert hasher.append(TOKENS[:3]) == ChainRun(b"")
+    assert hasher.append(TOKENS[3:9]) == whole.slice(0, 2)
+    assert (hasher.blocks, hasher.tokens) == (2, 9)
+    assert hasher.append([]) == whole.slice(2, 2)
+    assert hasher.append(TOKENS[9:]) == whole.slice(2, 10)
+    assert (hasher.blocks, hasher.tokens) == (10, 40)
+
+
+@given(st.lists(st.integers(0, 17), max_size=8), st.integers(1, 6))
+def test_pieces_of_any_size_give_the_digests_of_the_whole(sizes: list[int], block_tokens: int) -> None:
+    tokens = list(range(7, 7 + sum(sizes)))
+    scope = SequenceScope(lora="l", multimodal=(IMAGE,))
+    hasher = ChainHasher(IDENTITY, scope, block_tokens)
+    runs, start = [hasher.append([])], 0
+    for size in sizes:
+        runs.append(hasher.append(tokens[start : start + size]))
+        start += size
+    assert joined(runs) == content_run(IDENTITY, scope, tokens, block_tokens)
+
+
+@given(st.integers(0, 10), st.booleans())
+def test_a_sequence_goes_on_behind_blocks_that_have_names(named: int, with_image: bool) -> None:
+    scope = SequenceScope(multimodal=(IMAGE,) if with_image else ())
     whole = content_run(IDENTITY, scope, TOKENS, 4)
-    first = content_run(IDENTITY, scope, TOKENS[:13], 4)
-    second = content_run(IDENTITY, scope, TOKENS[:30], 4, parent=first)
-    third = content_run(IDENTITY, scope, TOKENS, 4, parent=second)
-    assert first.digests + second.digests + third.digests == whole.digests
-    assert (second.first_position, second.parent) == (3, first.key(2))
-    assert third == whole.slice(7, 10)
+    for part in (whole.slice(0, named), whole.slice(named // 2, named)):
+        if not len(part) and part.first_position:
+            continue
+        hasher = ChainHasher(IDENTITY, scope, 4, named=part)
+        assert (hasher.blocks, hasher.tokens) == (named, 4 * named)
+        assert hasher.append(TOKENS[4 * named :]) == whole.slice(named, 10)
 
 
-def test_a_parent_may_end_where_the_sequence_ends() -> None:
-    whole = content_run(IDENTITY, PLAIN, TOKENS, 4)
-    rest = content_run(IDENTITY, PLAIN, TOKENS, 4, parent=whole)
-    assert (len(rest), rest.first_position, rest.parent) == (0, 10, whole.key(9))
-    empty = ChainRun(b"")
-    assert content_run(IDENTITY, PLAIN, TOKENS, 4, parent=empty) == whole
+def test_an_empty_run_that_does_not_start_the_sequence_says_nothing_to_go_on_from() -> None:
+    nowhere = content_run(IDENTITY, PLAIN, TOKENS, 4).slice(2, 2)
+    with pytest.raises(RequestError, match="empty run"):
+        ChainHasher(IDENTITY, PLAIN, 4, named=nowhere)
+    assert ChainHasher(IDENTITY, PLAIN, 4, named=ChainRun(b"")).append(TOKENS) == content_run(
+        IDENTITY, PLAIN, TOKENS, 4
+    )
 
 
-def test_a_parent_beyond_the_sequence_is_refused() -> None:
-    whole = content_run(IDENTITY, PLAIN, TOKENS, 4)
+def test_media_that_come_with_later_tokens_count_as_if_they_had_been_known() -> None:
+    later = MultimodalRun(first_token=22, tokens=9, content_digest=b"later")
+    hasher = ChainHasher(IDENTITY, SequenceScope(multimodal=(IMAGE,)), 4)
+    runs = [hasher.append(TOKENS[:22]), hasher.append(TOKENS[22:26], [later]), hasher.append(TOKENS[26:])]
+    assert joined(runs) == content_run(IDENTITY, SequenceScope(multimodal=(later, IMAGE)), TOKENS, 4)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "media"),
+    [
+        ([1, 2, -1], []),
+        ([1, 2, 2**32], []),
+        ([1, 2, 3], [MultimodalRun(first_token=7, tokens=3, content_digest=b"x")]),
+        ([1, 2, 3], [MultimodalRun(first_token=12, tokens=3, content_digest=b"x")]),
+        ([1, 2, 3], [MultimodalRun(first_token=20, tokens=0, content_digest=b"x")]),
+    ],
+    ids=["negative token", "token too large", "block named", "overlaps", "empty"],
+)
+def test_an_append_that_is_refused_changes_nothing(tokens: list[int], media: list[MultimodalRun]) -> None:
+    scope = SequenceScope(multimodal=(IMAGE,))
+    hasher = ChainHasher(IDENTITY, scope, 4)
+    named = hasher.append(TOKENS[:10])
     with pytest.raises(RequestError):
-        content_run(IDENTITY, PLAIN, TOKENS[:39], 4, parent=whole)
+        hasher.append(tokens, media)
+    assert (hasher.blocks, hasher.tokens) == (2, 10)
+    assert joined([named, hasher.append(TOKENS[10:])]) == content_run(IDENTITY, scope, TOKENS, 4)
 
 
-def test_an_empty_parent_that_does_not_start_the_sequence_is_refused() -> None:
-    nowhere = ChainRun(b"", 2, content_run(IDENTITY, PLAIN, TOKENS, 4).key(1))
-    with pytest.raises(RequestError):
-        content_run(IDENTITY, PLAIN, TOKENS, 4, parent=nowhere)
+def test_a_chain_ends_where_positions_do() -> None:
+    last = ChainRun(b"d" * 32, MAX_CHAIN_BLOCKS - 2, ContentKey(b"p" * 16))
+    hasher = ChainHasher(IDENTITY, PLAIN, 1, named=last)
+    with pytest.raises(RequestError, match="too long"):
+        hasher.append([1, 2])
+    assert hasher.append([1]).first_position == MAX_CHAIN_BLOCKS - 1
 
 
+# --- what a key depends on ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "scope",
     [
@@ -120,38 +180,28 @@ def test_impossible_multimodal_runs_are_refused(runs: tuple[MultimodalRun, ...])
         content_run(IDENTITY, SequenceScope(multimodal=runs), TOKENS, 4)
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32, np.dtype(">i8"), np.uint64])
-def test_arrays_and_lists_of_tokens_are_equal(dtype: np.typing.DTypeLike) -> None:
-    array = np.array(TOKENS, dtype=dtype)
-    assert token_bytes(array) == token_bytes(TOKENS) == token_bytes(tuple(TOKENS))
-    assert content_run(IDENTITY, PLAIN, array, 4) == content_run(IDENTITY, PLAIN, TOKENS, 4)
-    assert token_bytes(array[::2]) == token_bytes(TOKENS[::2])
-
-
-@pytest.mark.parametrize(
-    "tokens",
-    [
-        [-1],
-        [2**32],
-        [1.5],
-        ["a"],
-        bytes(8),
-        bytearray(3),
-        np.array([-1]),
-        np.array([2**32]),
-        np.array([1.5]),
-        np.array([[1]]),
-    ],
-    ids=str,
-)
-def test_what_is_no_token_is_refused(tokens: list[int]) -> None:
+@pytest.mark.parametrize("block_tokens", [0, -4])
+def test_a_block_holds_at_least_one_token(block_tokens: int) -> None:
     with pytest.raises(RequestError):
-        content_run(IDENTITY, PLAIN, tokens, 1)
+        content_run(IDENTITY, PLAIN, TOKENS, block_tokens)
 
 
-def test_a_block_holds_at_least_one_token() -> None:
-    with pytest.raises(RequestError):
-        content_run(IDENTITY, PLAIN, TOKENS, 0)
+@pytest.mark.parametrize("length", [0, 16, 31, 33])
+def test_an_identity_that_is_no_digest_is_refused(length: int) -> None:
+    with pytest.raises(RequestError, match="identity digest"):
+        content_run(IdentityDigest(bytes(length)), PLAIN, TOKENS, 4)
+
+
+@pytest.mark.parametrize("field", ["tenant", "salt", "lora"])
+def test_a_text_that_is_no_unicode_is_refused(field: str) -> None:
+    with pytest.raises(RequestError, match=field):
+        content_run(IDENTITY, SequenceScope(**{field: "a\ud800"}), TOKENS, 4)
+
+
+def test_a_token_that_is_refused_is_not_named() -> None:
+    with pytest.raises(RequestError) as caught:
+        content_run(IDENTITY, PLAIN, [1, 2**32 + 77], 1)
+    assert "77" not in str(caught.value)
 
 
 def test_the_first_parent_is_the_root() -> None:

@@ -11,12 +11,11 @@ from blockyard.core.identity import ModelIdentity, MultimodalRun, SequenceScope
 from blockyard.core.kvbm_hashing import (
     KvbmVersion,
     MediaRun,
-    PositionalLineageHash,
     block_hashes,
-    lineage_hashes,
     salt_hash,
     sequence_hashes,
 )
+from blockyard.core.lineage_hash import PositionalLineageHash, lineage_hashes
 from blockyard.core.stored_key import stored_key
 from blockyard.core.vocabulary import ContentKey, GroupId
 
