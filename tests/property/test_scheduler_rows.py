@@ -21,12 +21,12 @@ from blockyard.connectors.engine_description import EngineDescription
 from blockyard.connectors.engine_guards import EngineGuards
 from blockyard.connectors.load_result import LoadResult
 from blockyard.connectors.slot_calls import StagedLoad
-from blockyard.connectors.vllm.block_names import BlockNames
 from blockyard.connectors.vllm.scheduler_half import SchedulerHalf
 from blockyard.connectors.vllm.settings import ConnectorSettings
 from blockyard.connectors.vllm.step_plan import StepPlan, StepReport
 from blockyard.connectors.vllm.tracked_request import EngineFacts
 from blockyard.core.chain_run import ChainRun
+from blockyard.core.engine_names import EngineNames
 from blockyard.core.errors import RequestError, UnavailableError
 from blockyard.core.identity import ModelIdentity
 from blockyard.core.kv_groups import NO_PAGE, GroupKind, KvGroup
@@ -50,7 +50,7 @@ _LONGEST = 15
 _SLOTS = 6
 _A_CONVERSATION = st.integers(0, _CONVERSATIONS - 1)
 _IDENTITY = ModelIdentity(model="m", block_tokens=_ROW_TOKENS, engine_block_tokens=BLOCK_TOKENS)
-_NAMES = BlockNames(_IDENTITY.digest())
+_NAMES = EngineNames(_IDENTITY.digest())
 _ROWS = {
     _NAMES.digest(block_hash(conversation, (row + 1) * _PER_ROW - 1)): (conversation, row)
     for conversation in range(_CONVERSATIONS)

@@ -9,12 +9,12 @@ from itertools import count
 from typing import Final, final
 
 from blockyard.connectors.vllm import prefix_hit as hits
-from blockyard.connectors.vllm.block_names import row_hashes
 from blockyard.connectors.vllm.connector_counts import ConnectorCounts
 from blockyard.connectors.vllm.node_calls import LookupAnswered, NodeCalls
 from blockyard.connectors.vllm.settings import ConnectorSettings
 from blockyard.connectors.vllm.tracked_request import EngineFacts, TrackedRequest
 from blockyard.core.cost import CostModel
+from blockyard.core.engine_names import row_hashes
 from blockyard.core.miss_reason import MissReason
 from blockyard.wire.codec import MAX_KEYS_PER_CALL
 from blockyard.wire.connector_channel import RequestDecision

@@ -23,9 +23,9 @@ from blockyard.connectors.client_thread import ClientThread
 from blockyard.connectors.engine_description import EngineDescription
 from blockyard.connectors.engine_guards import EngineGuards, Numbers
 from blockyard.connectors.load_result import LoadResult
-from blockyard.connectors.vllm.block_names import BlockNames
 from blockyard.connectors.vllm.rows import FILLER, Rows
 from blockyard.connectors.vllm.slot_orders import SlotNews, SlotOrders, ThreadedSlots
+from blockyard.core.engine_names import EngineNames
 from blockyard.core.errors import UnavailableError
 from blockyard.core.kv_groups import NO_PAGE
 from blockyard.core.vocabulary import Availability, Guard, RequestId
@@ -164,7 +164,7 @@ class ThreadedCalls:
         """Connect in the background; ``client`` makes the client."""
         self.news: deque[News] = deque()
         self._groups = tuple(group.group for group in description.groups)
-        self._names = BlockNames(description.identity.digest())
+        self._names = EngineNames(description.identity.digest())
         self._guards = guards
         self._ticket_of: dict[int, int] = {}
         """Tickets of the client, one per stretch of rows, and ours."""

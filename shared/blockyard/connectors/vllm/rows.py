@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from blockyard.connectors.engine_guards import EngineGuards, Guards, Numbers
-from blockyard.connectors.vllm.block_names import row_hashes
+from blockyard.core.engine_names import row_hashes
 from blockyard.core.kv_groups import NO_PAGE
 from blockyard.core.vocabulary import EngineBlockId, GroupId
 
@@ -31,7 +31,7 @@ class RowPages:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Consecutive rows of one group and where they lie; hashes as ``BlockNames.run`` takes them."""
+    """Consecutive rows of one group and where they lie; hashes as ``EngineNames.run`` takes them."""
 
     group: GroupId
     first_row: int

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol, final
 
 from blockyard.connectors.slot_calls import SlotCalls, StagedLoad, StoreGrant
-from blockyard.connectors.vllm.block_names import BlockNames
 from blockyard.connectors.vllm.rows import Rows
+from blockyard.core.engine_names import EngineNames
 from blockyard.core.errors import RequestError, UnavailableError
 from blockyard.core.vocabulary import BlockId, LoadId, RequestId
 
@@ -78,7 +78,7 @@ class ThreadedSlots:
     def __init__(
         self,
         post: Callable[[Callable[[SlotCalls], Awaitable[None]]], None],
-        names: BlockNames,
+        names: EngineNames,
         tell: Callable[[SlotNews], None],
         life: Callable[[], int],
     ) -> None:

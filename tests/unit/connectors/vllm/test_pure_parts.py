@@ -4,11 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from blockyard.connectors.engine_guards import EngineGuards, Numbers
-from blockyard.connectors.vllm.block_names import BlockNames, row_hashes
 from blockyard.connectors.vllm.block_tables import BlockTable
 from blockyard.connectors.vllm.connector_counts import ConnectorCounts
 from blockyard.connectors.vllm.prefix_hit import prefix_hit
@@ -17,7 +14,6 @@ from blockyard.connectors.vllm.settings import connector_settings, opted_out
 from blockyard.connectors.vllm.step_plan import NOTHING, StepPlan, StepReport
 from blockyard.core.cost import CostModel
 from blockyard.core.errors import ConfigurationError
-from blockyard.core.identity import ModelIdentity
 from blockyard.core.kv_groups import NO_PAGE, GroupKind, KvGroup
 from blockyard.core.miss_reason import MissReason
 from blockyard.core.vocabulary import Availability, EngineBlockId, Executor, GroupId
@@ -69,24 +65,6 @@ def test_a_request_stays_out_by_its_own_word_only() -> None:
     assert not opted_out({"blockyard": "on"})
     assert not opted_out({"do_remote_decode": True})
     assert not opted_out(None)
-
-
-# --- names --------------------------------------------------------------------------------------------------------
-def test_a_row_is_named_by_identity_and_the_hash_of_its_last_block() -> None:
-    names = BlockNames(ModelIdentity(model="m").digest())
-    others = BlockNames(ModelIdentity(model="n").digest())
-    assert names.digest(b"h" * 32) == names.digest(b"h" * 32)
-    assert len({names.digest(b"h" * 32), names.digest(b"i" * 32), others.digest(b"h" * 32)}) == 3
-
-
-@given(st.integers(1, 8), st.integers(0, 6), st.integers(0, 6))
-def test_parts_of_a_chain_have_the_names_of_the_whole(per_row: int, first: int, more: int) -> None:
-    names = BlockNames(ModelIdentity(model="m").digest())
-    hashes = [index.to_bytes(32, "big") for index in range(per_row * 12 + 3)]
-    whole = names.run(row_hashes(hashes, per_row, 0, 12))
-    part = names.run(row_hashes(hashes, per_row, first, first + more), first)
-    assert len(whole) == 12
-    assert part == whole.slice(first, first + more) or not more
 
 
 # --- tables -------------------------------------------------------------------------------------------------------

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from blockyard.connectors.slot_calls import StagedLoad, StoreGrant
-from blockyard.connectors.vllm.block_names import BlockNames
 from blockyard.connectors.vllm.rows import Rows
 from blockyard.connectors.vllm.slot_orders import LoadStaged, SlotNews, SlotsGranted, ThreadedSlots
+from blockyard.core.engine_names import EngineNames
 from blockyard.core.errors import RequestError, UnavailableError
 from blockyard.core.identity import ModelIdentity
 from blockyard.core.vocabulary import BlockId, Generation, GroupId, ItemStatus, LoadId, Tier
 
-NAMES = BlockNames(ModelIdentity(model="m").digest())
+NAMES = EngineNames(ModelIdentity(model="m").digest())
 ROWS = Rows(GroupId(1), 1, [b"a" * 32, b"b" * 32], np.array([3]), np.array([1], np.uint64))
 GRANT = StoreGrant(4, (BlockId(2),), (Generation(6),))
 STAGED = StagedLoad(LoadId(9), (ItemStatus.OK,), (Tier.G2,), (BlockId(2),), (Generation(6),))

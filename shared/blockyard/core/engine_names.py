@@ -1,12 +1,13 @@
-"""Names of rows whose blocks are named by the engine: content digests from the engine's own chain of block hashes.
+"""Names of rows whose blocks the engine names: content digests from the engine's own chain of block hashes.
 
 The engine hashes every block together with all before it, so the hash of the last engine block of a row names the row
 and its prefix. It says nothing of model, weights or layout: the identity does. ::
 
     digest[row] = SHA-256(magic ‖ tagged identity digest ‖ tagged hash of the last engine block of the row)
 
-Invariants: pure functions of identity and hashes; two engines share a row exactly when both are equal. Which chain of
-hashes it is, algorithm and engine version, is in ``hash_version`` of the identity.
+So who knows the hashes of an engine, from its events or from tokens (``vllm_chain``, ``sglang_chain``), knows the keys
+of its rows in ours. Invariants: pure functions of identity and hashes; two engines share a row exactly when both are
+equal. Which chain of hashes it is, algorithm and engine version, is in ``hash_version`` of the identity.
 Threading: pure; a microsecond per row, meant for a thread that nothing waits for.
 """
 
@@ -22,7 +23,7 @@ _MAGIC: Final = b"blockyard engine block 1\0"
 
 
 @final
-class BlockNames:
+class EngineNames:
     """Digests under one identity."""
 
     def __init__(self, identity: IdentityDigest) -> None:
@@ -50,6 +51,6 @@ class BlockNames:
 
 
 def row_hashes(block_hashes: Sequence[bytes], hashes_per_row: int, first_row: int, stop_row: int) -> list[bytes]:
-    """Hashes that name these rows, preceded by that of the row before where there is one (see ``BlockNames.run``)."""
+    """Hashes that name these rows, preceded by that of the row before where there is one (see ``EngineNames.run``)."""
     start = max(0, first_row - 1)
     return list(block_hashes[(start + 1) * hashes_per_row - 1 : stop_row * hashes_per_row : hashes_per_row])
