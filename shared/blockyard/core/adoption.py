@@ -1,14 +1,16 @@
-"""Which stored blocks found at start-up become blocks of the table, and which are surplus copies.
+"""Stored blocks found at start-up: which of them become blocks of the table, and which are surplus copies.
 
 A tier keeps one row per key and group. After a crash two slots may hold the same block; the higher generation wins, and
 a registered block that somebody pins is never displaced.
-Pure functions. Threading: no state.
+Threading: the owner thread of the table.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from blockyard.core.block_facts import AdoptedBlock
+from blockyard.core.block_table import BlockTable
+from blockyard.core.states import FREE, HELD, INACTIVE
 from blockyard.core.vocabulary import BlockId, ContentKey, Generation, GroupId
 
 
@@ -54,3 +56,31 @@ def plan_adoption(
             losing.append(record.block)
     fresh.sort(key=lambda record: record.position)
     return AdoptionPlan(tuple(fresh), tuple(losing), tuple(replaced))
+
+
+def adopt(table: BlockTable, records: Sequence[AdoptedBlock]) -> list[BlockId]:
+    """FREE → INACTIVE with the facts of stored blocks; the losers of equal keys → AWAIT_FREE and returned."""
+
+    def incumbent(group: GroupId, key: ContentKey) -> Incumbent | None:
+        row = table.names.in_group(group).get(key)
+        if row is None:
+            return None
+        return Incumbent(row, Generation(table.generations.column[row]), table.state[row] == HELD)
+
+    plan = plan_adoption(records, incumbent)
+    table.policy.remove(plan.replaced)
+    table.policy.forget(plan.replaced)
+    for record in records:
+        table.generations.set_stored(record.block, record.generation)
+        table.names.write_stored(record)
+    # Index entries of replaced rows are overwritten below by the rows that replace them.
+    table.to_await_free(plan.replaced, INACTIVE)
+    for record in plan.fresh:
+        table.state[record.block] = INACTIVE
+        table.names.replace(record.block, record.group, record.key)
+    # In order of position, so that the policy, which evicts the tail of a batch first, drops deep blocks first.
+    table.policy.insert([record.block for record in plan.fresh])
+    table.moved(FREE, INACTIVE, len(plan.fresh))
+    table.to_await_free(plan.losing, FREE)
+    table.free.remove([record.block for record in records])
+    return [*plan.losing, *plan.replaced]

@@ -27,6 +27,25 @@ MAX_GROUP: Final = 2**16 - 1
 MAX_POSITION: Final = 2**32 - 1
 
 
+class StagedNames(NamedTuple):
+    """Checked names of the rows of one handle, aligned with them; copies, so that nobody else can change them."""
+
+    keys: list[ContentKey]
+    parents: list[ContentKey]
+    positions: list[int]
+    identity: IdentityDigest
+    tenant: TenantDigest
+    group: GroupId
+
+    def pick(self, indexes: Sequence[int]) -> "StagedNames":
+        """Names at ``indexes``, in that order."""
+        return self._replace(
+            keys=[self.keys[index] for index in indexes],
+            parents=[self.parents[index] for index in indexes],
+            positions=[self.positions[index] for index in indexes],
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedColumns:
     """Names of n blocks of one identity, tenant and group, aligned with the rows of a handle."""
@@ -47,8 +66,9 @@ class StagedColumns:
                 parents=len(self.parents),
                 positions=len(self.positions),
             )
-        if any(map(KEY_BYTES.__ne__, map(len, self.keys))) or any(map(KEY_BYTES.__ne__, map(len, self.parents))):
-            raise KernelError("a key has 16 bytes")
+        widths = {*map(len, self.keys), *map(len, self.parents)}
+        if not widths <= {KEY_BYTES}:
+            raise KernelError("a key has 16 bytes", width=max(widths - {KEY_BYTES}))
         if self.positions and not 0 <= min(self.positions) <= max(self.positions) <= MAX_POSITION:
             raise KernelError("a position is an unsigned 32-bit integer")
         if not 0 <= self.group <= MAX_GROUP:
@@ -71,6 +91,12 @@ class StagedColumns:
             identity=identity,
             tenant=tenant,
             group=group,
+        )
+
+    def names(self) -> StagedNames:
+        """A copy of the names."""
+        return StagedNames(
+            list(self.keys), list(self.parents), list(self.positions), self.identity, self.tenant, self.group
         )
 
     def __len__(self) -> int:

@@ -79,6 +79,14 @@ class BlockSizeMismatchError(KernelError):
     remedy = "Use the block size of the model identity."
 
 
+class BlocksInUseError(KernelError):
+    """Every block must be unused for this, and some are in somebody's hands."""
+
+    code = "blocks-in-use"
+    title = "Blocks are in use"
+    remedy = "Release every handle, then try again."
+
+
 class IntegrityError(KernelError):
     """The block table contradicts itself; found by a check, never repaired silently."""
 

@@ -6,17 +6,15 @@ Invariants: a call that raises has given back what it took from the policy.
 Threading: the owner thread of the table.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
 from blockyard.core.errors import OutOfBlocksError
 from blockyard.core.eviction.base import EvictionPolicy
+from blockyard.core.name_columns import NameColumns
 from blockyard.core.states import HELD, INACTIVE
-from blockyard.core.vocabulary import BlockId, ContentKey
-
-KeyIndex = Mapping[int, Mapping[ContentKey, BlockId]]
-"""Findable rows by group and key."""
+from blockyard.core.vocabulary import BlockId
 
 
 @final
@@ -43,32 +41,26 @@ def take_in_order(policy: EvictionPolicy, state: Sequence[int], count: int) -> l
     raise OutOfBlocksError("the eviction policy gave wrong victims", asked=count, given=len(victims))
 
 
-def take_families(
-    policy: EvictionPolicy,
-    state: Sequence[int],
-    index: KeyIndex,
-    keys: Sequence[ContentKey],
-    groups: Sequence[int],
-    count: int,
-) -> Victims:
+def take_families(policy: EvictionPolicy, state: Sequence[int], names: NameColumns, count: int) -> Victims:
     """Take INACTIVE rows and their INACTIVE relatives: ``count``, and more only where a family would be torn.
 
     Raises:
         OutOfBlocksError: see ``take_in_order``.
     """
-    if len(index) < 2:
+    groups = len(names.index)
+    if groups < 2:
         return Victims(take_in_order(policy, state, count), 0)
     victims: list[BlockId] = []
     left: set[BlockId] = set()
     while len(victims) < count:
         # A part of what is missing, since each row may bring a relative from every other group.
         try:
-            taken = take_in_order(policy, state, max(1, (count - len(victims)) // len(index)))
+            taken = take_in_order(policy, state, max(1, (count - len(victims)) // groups))
         except OutOfBlocksError:
             policy.put_back(victims)
             raise
         known = dict.fromkeys(taken)
-        known.update((relative, None) for row in taken for relative in relatives(index, keys[row], groups[row]))
+        known.update(dict.fromkeys(names.relatives(taken)))
         others = list(known)[len(taken) :]
         idle = [row for row in others if state[row] == INACTIVE]
         left.update(row for row in others if state[row] == HELD)
@@ -76,8 +68,3 @@ def take_families(
         victims += taken
         victims += idle
     return Victims(victims, len(left))
-
-
-def relatives(index: KeyIndex, key: ContentKey, group: int) -> list[BlockId]:
-    """Findable rows with this key in other groups."""
-    return [rows[key] for other, rows in index.items() if other != group and key in rows]

@@ -7,11 +7,13 @@ A row is one block of one KV group in one tier. Its state is the truth; handles 
      ├────discard─────┘                    │                     │        ▼
      ├────discard, duplicate───────────────┘   doomed, last unpin└──► AWAIT_FREE
      ├──────────────────────────────release (FREE header written)────────┘
-     └──────────────── evicted for a grant, as a relative ─────── INACTIVE
+     ├──────── evicted as a relative, reset ───────────────── INACTIVE
+     ├──────── last release of a duplicate or of a block to be reset ─ HELD
                   MUTABLE ──handle dropped without an end──► ABANDONED
 
 A row that is *doomed* (cleared or condemned while somebody still uses it) keeps its state but has left the key index;
-it can only become AWAIT_FREE or FREE.
+it can only become AWAIT_FREE or FREE. A *duplicate* is a HELD row beside the *primary* that is found by the same key;
+it keeps its primary HELD and is never found itself.
 Invariants: numeric values are column values of the block table; free + mutable + complete + held + inactive +
 await_free + abandoned = capacity at all times.
 Threading: values only.
@@ -56,6 +58,25 @@ AWAIT_FREE: Final = int(RowState.AWAIT_FREE)
 ABANDONED: Final = int(RowState.ABANDONED)
 
 
+# Flags of a row; none is set in rows that nobody uses.
+DOOMED: Final = 1
+"""Cleared or condemned while it is in somebody's hands."""
+DUPLICATE: Final = 2
+"""HELD beside the row that is found by the same key."""
+OTHER_END: Final = 4
+"""At its last release the block does the other thing than the pool's default: leave, or stay findable."""
+
+
+@unique
+class DuplicatePolicy(Enum):
+    """What a pool does with a block that is written while its key is registered already."""
+
+    REJECT = "reject"
+    """The earlier row is pinned instead and the new one is free at once: a second copy in one tier serves nobody."""
+    ALLOW = "allow"
+    """The new row stays as a duplicate until its last release: for holders that cannot change to another row."""
+
+
 @unique
 class CondemnOutcome(Enum):
     """What became of a row that was condemned."""
@@ -63,7 +84,7 @@ class CondemnOutcome(Enum):
     DOOMED = "doomed"
     """Nobody used it: it awaits its FREE or BAD header now."""
     PINNED = "pinned"
-    """It left the index; the last holder's release makes it free-able."""
+    """It left the index (a duplicate never was there); the last holder's release makes it free-able."""
     STALE = "stale"
     """The row was granted to another block meanwhile, or is not registered: nothing was changed."""
 
@@ -91,10 +112,11 @@ TRANSITIONS: Final = frozenset(
         (RowState.COMPLETE, RowState.HELD),
         (RowState.COMPLETE, RowState.AWAIT_FREE),  # doomed while it was written
         (RowState.HELD, RowState.INACTIVE),
+        (RowState.HELD, RowState.FREE),  # a duplicate, or a block that is not kept after its last use
         (RowState.HELD, RowState.AWAIT_FREE),
         (RowState.INACTIVE, RowState.HELD),
         (RowState.INACTIVE, RowState.MUTABLE),  # eviction and grant in one section
-        (RowState.INACTIVE, RowState.FREE),  # the relative of one that was evicted so
+        (RowState.INACTIVE, RowState.FREE),  # the relative of one that was evicted so; reset
         (RowState.INACTIVE, RowState.AWAIT_FREE),
         (RowState.AWAIT_FREE, RowState.FREE),
     }

@@ -8,28 +8,32 @@ from blockyard.core.block_table import BlockTable
 from blockyard.core.errors import IntegrityError
 from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.invariants import check_table
-from blockyard.core.states import RowState
-from blockyard.core.vocabulary import BlockId
+from blockyard.core.registry import BlockRegistry
+from blockyard.core.removal import evict
+from blockyard.core.states import DOOMED, DUPLICATE, OTHER_END, DuplicatePolicy, RowState
+from blockyard.core.vocabulary import BlockId, Tier
 from blockyard.testing.blocks import chain, columns, key
 
 
 def make_table() -> BlockTable:
-    """Rows 0 and 1 are free, 2 mutable, 3 held, 4 inactive, 5 awaits freeing, 6 is abandoned."""
-    table = BlockTable(7, LruPolicy)
-    rows, _ = table.grant(7, evict=False)
-    table.abandon(rows[6:])
-    table.stage(rows[3:6], columns(chain("a", 3)), range(3))
-    holders, _, _ = table.register(rows[3:6])
+    """Rows 0 and 1 are free, 2 mutable, 3 held, 4 inactive, 5 awaits freeing, 6 is abandoned, 7 duplicates 3."""
+    table = BlockTable(Tier.G2, 8, LruPolicy, DuplicatePolicy.ALLOW, False, 1, BlockRegistry())
+    rows, _ = table.grant(8, evict=False)
+    table.abandon(rows[6:7])
+    table.stage(rows[3:6])
+    holders, _, _ = table.register(rows[3:6], columns(chain("a", 3)).names())
     table.release(holders[2:])
-    table.evict(1)
+    evict(table, 1)
     table.release(holders[1:2])
+    table.stage(rows[7:])
+    table.register(rows[7:], columns(chain("a", 1)).names())
     table.discard(rows[:2], RowState.MUTABLE)
     return table
 
 
 def test_a_sound_table_passes() -> None:
     table = make_table()
-    assert table.counts == [2, 1, 0, 1, 1, 1, 1]
+    assert table.counts == [2, 1, 0, 2, 1, 1, 1]
     check_table(table)
 
 
@@ -58,19 +62,19 @@ def reference_inactive(table: BlockTable) -> None:
 
 
 def forget_grant(table: BlockTable) -> None:
-    table.generation[4] = 0
+    table.generations.column[4] = 0
 
 
 def doom_free_row(table: BlockTable) -> None:
-    table.doomed[0] = 1
+    table.flags.set([BlockId(0)], DOOMED)
 
 
 def forget_grant_of_abandoned_row(table: BlockTable) -> None:
-    table.generation[6] = 0
+    table.generations.column[6] = 0
 
 
 def doom_abandoned_row(table: BlockTable) -> None:
-    table.doomed[6] = 1
+    table.flags.set([BlockId(6)], DOOMED)
 
 
 def forget_in_policy(table: BlockTable) -> None:
@@ -78,11 +82,41 @@ def forget_in_policy(table: BlockTable) -> None:
 
 
 def unindex(table: BlockTable) -> None:
-    table.unindex([BlockId(3)])
+    table.names.drop([BlockId(3)])
 
 
 def index_by_other_key(table: BlockTable) -> None:
-    table.keys[3] = key("other")
+    table.names.write([BlockId(3)], columns(chain("other", 1)).names())
+
+
+def index_a_duplicate(table: BlockTable) -> None:
+    table.names.replace(BlockId(7), 0, key("a"))
+
+
+def miscount_flags(table: BlockTable) -> None:
+    table.flags.flagged += 1
+
+
+def forget_primary(table: BlockTable) -> None:
+    table.primaries.clear()
+
+
+def duplicate_another_key(table: BlockTable) -> None:
+    table.primaries[BlockId(7)] = BlockId(4)
+
+
+def duplicate_inactive_row(table: BlockTable) -> None:
+    table.flags.set([BlockId(4)], DUPLICATE)
+
+
+def release_the_reference_of_a_duplicate(table: BlockTable) -> None:
+    table.primaries[BlockId(2)] = BlockId(3)
+    table.flags.set([BlockId(2)], DUPLICATE)
+    table.refs[3] = 1
+
+
+def reset_a_free_row_on_release(table: BlockTable) -> None:
+    table.flags.set([BlockId(0)], OTHER_END)
 
 
 def announce_held_row(table: BlockTable) -> None:
@@ -105,6 +139,13 @@ def announce_held_row(table: BlockTable) -> None:
         forget_in_policy,
         unindex,
         index_by_other_key,
+        index_a_duplicate,
+        miscount_flags,
+        forget_primary,
+        duplicate_another_key,
+        duplicate_inactive_row,
+        release_the_reference_of_a_duplicate,
+        reset_a_free_row_on_release,
         announce_held_row,
     ],
 )

@@ -1,0 +1,143 @@
+"""Names of the blocks in the rows of one table, and the index by which they are found.
+
+A name is a content key with the key before it in the chain, the position, and the scope (identity, tenant, KV group).
+Columns of references are object arrays of numpy, which the garbage collector does not walk; the index of a group maps
+bytes to integers, which it does not walk either.
+Invariants: ``index[group][key]`` is a row whose columns say this group and key; names of rows that carry no block mean
+nothing.
+Threading: the owner thread of the table.
+"""
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, final
+
+import numpy as np
+
+from blockyard.core.block_facts import AdoptedBlock, BlockFacts, StagedNames
+from blockyard.core.row_scopes import RowScope, RowScopes
+from blockyard.core.vocabulary import ROOT_KEY, BlockId, ContentKey
+
+_fact: Final = partial(tuple.__new__, BlockFacts)
+"""Facts from one tuple of all fields; the generated constructor costs twice as much."""
+_NONE: Final[Mapping[ContentKey, BlockId]] = {}
+
+
+@final
+class NameColumns:
+    """Columns of names; the part of a table that eviction policies read (``RowColumns``)."""
+
+    __slots__ = ("_keys", "_parents", "_positions", "_scopes", "capacity", "index")
+
+    def __init__(self, capacity: int) -> None:
+        """Make columns for ``capacity`` rows without names."""
+        self.capacity = capacity
+        self._keys = np.full(capacity, ROOT_KEY, dtype=object)
+        self._parents = np.full(capacity, ROOT_KEY, dtype=object)
+        self._positions = array("I", bytes(4 * capacity))
+        self._scopes = RowScopes(capacity)
+        self.index: dict[int, dict[ContentKey, BlockId]] = {}
+
+    # --- what policies read -----------------------------------------------------------------------------------------
+    def keys_of(self, rows: Sequence[BlockId]) -> list[ContentKey]:
+        """Content keys, aligned with ``rows``."""
+        keys = self._keys
+        return [keys[row] for row in rows]
+
+    def parents_of(self, rows: Sequence[BlockId]) -> list[ContentKey]:
+        """Keys of the blocks before them in their chains."""
+        parents = self._parents
+        return [parents[row] for row in rows]
+
+    def positions_of(self, rows: Sequence[BlockId]) -> list[int]:
+        """Positions in their chains."""
+        return list(map(self._positions.__getitem__, rows))
+
+    def groups_of(self, rows: Sequence[BlockId]) -> list[int]:
+        """KV groups."""
+        return [scope.group for scope in self._scopes.of(rows)]
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+    def in_group(self, group: int) -> Mapping[ContentKey, BlockId]:
+        """Findable rows of a group by key."""
+        return self.index.get(group, _NONE)
+
+    def findable(self) -> list[BlockId]:
+        """All rows that the index names, group by group."""
+        return [row for rows in self.index.values() for row in rows.values()]
+
+    def facts(
+        self, rows: Sequence[BlockId], generations: "array[int]", references: "array[int]"
+    ) -> tuple[BlockFacts, ...]:
+        """Facts of rows that carry a block, aligned; generation and references are columns of the table."""
+        if not rows:
+            return ()
+        identities, tenants, groups = zip(*self._scopes.of(rows), strict=True)
+        columns = zip(
+            rows,
+            map(generations.__getitem__, rows),
+            self.keys_of(rows),
+            self.parents_of(rows),
+            map(self._positions.__getitem__, rows),
+            identities,
+            tenants,
+            groups,
+            map(references.__getitem__, rows),
+            strict=True,
+        )
+        return tuple(map(_fact, columns))
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+    def write(self, rows: Sequence[BlockId], names: StagedNames) -> None:
+        """Name rows of one batch, aligned."""
+        keys, parents, positions, scopes = self._keys, self._parents, self._positions, self._scopes.column
+        scope = self._scopes.number(RowScope(names.identity, names.tenant, names.group))
+        for row, key, parent, position in zip(rows, names.keys, names.parents, names.positions, strict=True):
+            keys[row] = key
+            parents[row] = parent
+            positions[row] = position
+            scopes[row] = scope
+
+    def write_stored(self, record: AdoptedBlock) -> None:
+        """Name the row of one block that was found by its header."""
+        row = record.block
+        self._keys[row] = record.key
+        self._parents[row] = record.parent
+        self._positions[row] = record.position
+        self._scopes.column[row] = self._scopes.number(RowScope(record.identity, record.tenant, record.group))
+
+    def enter(self, rows: Sequence[BlockId], group: int, keys: Sequence[ContentKey]) -> list[BlockId]:
+        """Make rows findable; returns the rows that carry the keys now: those given, or earlier ones."""
+        index = self.index.get(group)
+        if index is None:
+            index = self.index[group] = {}
+        return list(map(index.setdefault, keys, rows))
+
+    def replace(self, row: BlockId, group: int, key: ContentKey) -> None:
+        """Make a row findable instead of whichever carries its key."""
+        self.index.setdefault(group, {})[key] = row
+
+    def drop(self, rows: Sequence[BlockId]) -> list[ContentKey]:
+        """Take findable rows out of the index; returns their keys."""
+        keys = self.keys_of(rows)
+        if len(self.index) == 1:
+            [only] = self.index.values()
+            for key in keys:
+                del only[key]
+        else:
+            index = self.index
+            for key, group in zip(keys, self.groups_of(rows), strict=True):
+                del index[group][key]
+        return keys
+
+    def relatives(self, rows: Iterable[BlockId]) -> list[BlockId]:
+        """Findable rows of other groups with the keys of these rows."""
+        listed = list(rows)
+        keys, groups = self.keys_of(listed), self.groups_of(listed)
+        return [
+            found
+            for key, group in zip(keys, groups, strict=True)
+            for other, index in self.index.items()
+            if other != group and (found := index.get(key)) is not None
+        ]

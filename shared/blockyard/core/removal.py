@@ -1,0 +1,74 @@
+"""Ways in which blocks leave the index of a table: evicted, reset, condemned, cleared.
+
+A call that raises has changed nothing. Blocks that leave are in the result, so that the caller can announce them in the
+same synchronous section.
+Threading: the owner thread of the table.
+"""
+
+import numpy as np
+
+from blockyard.core.block_facts import BlockFacts
+from blockyard.core.block_table import BlockTable
+from blockyard.core.errors import BlocksInUseError, KernelError
+from blockyard.core.families import take_in_order
+from blockyard.core.states import ABANDONED, COMPLETE, DOOMED, FREE, HELD, INACTIVE, MUTABLE, CondemnOutcome
+from blockyard.core.vocabulary import BlockId, Generation
+
+
+def evict(table: BlockTable, count: int) -> list[BlockId]:
+    """INACTIVE → AWAIT_FREE, in policy order; as many as there are, up to ``count``, the last family whole."""
+    if count < 0:
+        raise KernelError("a block count is not negative", count=count)
+    victims = table.take_victims(min(count, len(table.policy)))
+    table.leave_index(victims)
+    table.to_await_free(victims, INACTIVE)
+    return victims
+
+
+def reset_inactive(table: BlockTable) -> tuple[BlockFacts, ...]:
+    """INACTIVE → FREE, all of them; their facts, in policy order.
+
+    Raises:
+        BlocksInUseError: rows are in somebody's hands (abandoned ones are in nobody's).
+    """
+    unused = table.counts[FREE] + table.counts[INACTIVE]
+    wanted = table.capacity - table.counts[ABANDONED]
+    if unused != wanted:
+        raise BlocksInUseError(blocks=wanted, unused=unused, in_use=wanted - unused)
+    rows = take_in_order(table.policy, table.state, len(table.policy))
+    facts = table.leave_index(rows)
+    table.to_free(rows, INACTIVE)
+    return facts
+
+
+def condemn(table: BlockTable, row: BlockId, generation: Generation) -> tuple[CondemnOutcome, tuple[BlockFacts, ...]]:
+    """INACTIVE → AWAIT_FREE, or a HELD row becomes doomed; also the facts of a block that left the index by that."""
+    registered = table.state[row] in (HELD, INACTIVE) and not table.flags.column[row] & DOOMED
+    if not registered or table.generations.column[row] != generation:
+        return CondemnOutcome.STALE, ()
+    if table.state[row] == INACTIVE:
+        table.policy.remove([row])
+        facts = table.leave_index([row])
+        table.to_await_free([row], INACTIVE)
+        return CondemnOutcome.DOOMED, facts
+    facts = table.leave_index([row]) if table.is_findable(row) else ()
+    table.flags.set([row], DOOMED)
+    return CondemnOutcome.PINNED, facts
+
+
+def clear(table: BlockTable) -> tuple[list[BlockId], int, int]:
+    """Empty the index. INACTIVE → AWAIT_FREE; HELD, MUTABLE and COMPLETE rows become doomed.
+
+    Returns the rows that await freeing and the numbers of pinned and of unregistered rows that were doomed now.
+    """
+    idle = take_in_order(table.policy, table.state, len(table.policy))
+    table.policy.forget(table.names.findable())
+    table.names.index.clear()
+    table.registry.cleared()
+    table.to_await_free(idle, INACTIVE)
+    state = np.frombuffer(table.state, dtype=np.uint8)
+    sound = np.frombuffer(table.flags.column, dtype=np.uint8) & DOOMED == 0
+    pinned = (state == HELD) & sound
+    in_flight = ((state == MUTABLE) | (state == COMPLETE)) & sound
+    table.flags.set(map(BlockId, np.flatnonzero(pinned | in_flight).tolist()), DOOMED)
+    return idle, int(pinned.sum()), int(in_flight.sum())
