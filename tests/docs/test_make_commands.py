@@ -19,6 +19,8 @@ RUN_BY: Final = {
     "test-engines": ".ci/run",
     "engines": ".ci/run",
     "bench": "tests/unit/bench",
+    "bench-peers": "tests/architecture/test_makefile.py",
+    "soak": "",
     "compose-smoke": "",
     "torch": "",
     "lock": "",

@@ -44,6 +44,12 @@ def test_an_unknown_case_is_named_with_the_known_ones() -> None:
     assert "unknown case nonsense; known: " in done.stderr
 
 
+def test_the_help_names_what_installs_the_other_sides() -> None:
+    done = bench("--help")
+    assert done.returncode == 0
+    assert {"make bench-peers", "make engines"} <= {f"make {word}" for word in done.stdout.replace(",", " ").split()}
+
+
 def test_both_sides_run_in_turns_and_the_ratio_is_ours_to_theirs() -> None:
     order: list[str] = []
 

@@ -40,3 +40,8 @@ def test_a_failing_seed_is_named_with_the_way_to_run_it_alone() -> None:
     with pytest.raises(AssertionError) as caught:
         run_seeds(SeedBatch(5, 5), check)
     assert any("BLOCKYARD_SIM_SEED=7" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize(("value", "marked"), [(SeedBatch(0, 1), True), (0, False)], ids=str)
+def test_a_test_that_takes_seeds_is_a_simulation(value: object, marked: bool, request: pytest.FixtureRequest) -> None:
+    assert (request.node.get_closest_marker("simulation") is not None) == marked
