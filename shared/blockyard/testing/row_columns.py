@@ -1,6 +1,7 @@
 """Named rows without a table: what a policy under test may read.
 
-Chains of rows are named with ``name_chain``; a row that was never named is the first block of a chain of its own.
+Chains of rows are named with ``name_chain``, single blocks with ``name_block``; a row that was never named is the first
+block of a chain of its own.
 Threading: one thread.
 """
 
@@ -39,6 +40,13 @@ class NamedRows:
             self.parents[row], before = before, self.keys[row]
             self.positions[row] = position + index
             self.groups[row] = group
+
+    def name_block(self, row: BlockId, group: int, label: str) -> None:
+        """Make the row the last block of the chain ``label``, which has one letter per block."""
+        self.keys[row] = self._key_of(label)
+        self.parents[row] = self._key_of(label[:-1]) if label[:-1] else ROOT_KEY
+        self.positions[row] = len(label) - 1
+        self.groups[row] = group
 
     def keys_of(self, rows: Sequence[BlockId]) -> list[ContentKey]:
         """Content keys."""

@@ -1,0 +1,106 @@
+"""Rows in the order of a rank, the smallest first; equal ranks in the order in which they came.
+
+A binary heap of plain integers (rank, number of the entry, row), so that comparing is one step and nothing is kept
+alive. A row that leaves only loses its mark: its entry is dropped when it comes up, or when entries are twice as many
+as rows.
+Invariants: an entry counts exactly while its row is marked and its number is the row's latest; ranks are not negative.
+Threading: the owner thread of the table.
+"""
+
+import heapq
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Final, final
+
+from blockyard.core.vocabulary import BlockId
+
+_ROW_BITS: Final = 32
+_ROW_MASK: Final = (1 << _ROW_BITS) - 1
+_NUMBER_MASK: Final = (1 << 64) - 1
+_RANK_SHIFT: Final = 96
+_FEW: Final = 256
+
+
+@final
+class RowHeap:
+    """A priority queue over rows 0 to ``capacity - 1``; each stands in it once at most."""
+
+    __slots__ = ("_entries", "_latest", "_marks", "_numbers", "_size")
+
+    def __init__(self, capacity: int) -> None:
+        """Start empty."""
+        self._entries: list[int] = []
+        self._numbers = array("Q", bytes(8 * capacity))
+        self._marks = bytearray(capacity)
+        self._latest = 0
+        self._size = 0
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return self._size
+
+    def __contains__(self, row: BlockId) -> bool:
+        """Whether the row stands here."""
+        return bool(self._marks[row])
+
+    def __iter__(self) -> Iterator[BlockId]:
+        """Rows in order; changes nothing."""
+        return (BlockId(entry & _ROW_MASK) for entry in sorted(self._counting()))
+
+    def push(self, rows: Iterable[BlockId], ranks: Iterable[int]) -> None:
+        """Add rows that do not stand here, behind those of the same rank."""
+        entries, numbers, marks, latest = self._entries, self._numbers, self._marks, self._latest
+        for row, rank in zip(rows, ranks, strict=True):
+            latest += 1
+            numbers[row] = latest
+            marks[row] = 1
+            heapq.heappush(entries, rank << _RANK_SHIFT | latest << _ROW_BITS | row)
+            self._size += 1
+        self._latest = latest
+        self._shrink()
+
+    def restore(self, rows: Iterable[BlockId], ranks: Iterable[int]) -> None:
+        """Add rows that stood here before, at the places they had among those of their rank."""
+        entries, numbers, marks = self._entries, self._numbers, self._marks
+        for row, rank in zip(rows, ranks, strict=True):
+            marks[row] = 1
+            heapq.heappush(entries, rank << _RANK_SHIFT | numbers[row] << _ROW_BITS | row)
+            self._size += 1
+        self._shrink()
+
+    def discard(self, rows: Iterable[BlockId]) -> None:
+        """Take out those of these rows that stand here."""
+        marks = self._marks
+        for row in rows:
+            self._size -= marks[row]
+            marks[row] = 0
+
+    def take(self, count: int, below: int | None = None) -> list[BlockId]:
+        """Remove and return up to ``count`` rows from the front; with ``below`` only those of a smaller rank."""
+        entries, numbers, marks = self._entries, self._numbers, self._marks
+        taken: list[BlockId] = []
+        while entries and len(taken) < count:
+            entry = entries[0]
+            if below is not None and entry >> _RANK_SHIFT >= below:
+                break
+            heapq.heappop(entries)
+            row = BlockId(entry & _ROW_MASK)
+            if marks[row] and numbers[row] == entry >> _ROW_BITS & _NUMBER_MASK:
+                marks[row] = 0
+                taken.append(row)
+        self._size -= len(taken)
+        return taken
+
+    def _counting(self) -> set[int]:
+        """Entries of rows that stand here; a set, since a row may have left and come back to its place."""
+        numbers, marks = self._numbers, self._marks
+        return {
+            entry
+            for entry in self._entries
+            if marks[entry & _ROW_MASK] and numbers[entry & _ROW_MASK] == entry >> _ROW_BITS & _NUMBER_MASK
+        }
+
+    def _shrink(self) -> None:
+        if len(self._entries) > 2 * self._size + _FEW:
+            self._entries = list(self._counting())
+            heapq.heapify(self._entries)
