@@ -1,7 +1,7 @@
 """Content keys: what they depend on, and how a sequence is named piece by piece."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -195,8 +195,9 @@ def test_an_identity_that_is_no_digest_is_refused(length: int) -> None:
 
 @pytest.mark.parametrize("field", ["tenant", "salt", "lora"])
 def test_a_text_that_is_no_unicode_is_refused(field: str) -> None:
+    values: dict[str, Any] = {field: "a\ud800"}
     with pytest.raises(RequestError, match=field):
-        content_run(IDENTITY, replace(PLAIN, **{field: "a\ud800"}), TOKENS, 4)
+        content_run(IDENTITY, SequenceScope(**values), TOKENS, 4)
 
 
 def test_a_token_that_is_refused_is_not_named() -> None:

@@ -6,18 +6,22 @@ from typing import Any
 
 import pytest
 
+from blockyard.core import sglang_chain, vllm_chain
+from blockyard.core.engine_names import EngineNames
 from blockyard.core.hashing import content_run
 from blockyard.core.identity import ModelIdentity, MultimodalRun, SequenceScope
 from blockyard.core.kvbm_hashing import (
     KvbmVersion,
     MediaRun,
     block_hashes,
+    router_block_hash,
     salt_hash,
     sequence_hashes,
 )
-from blockyard.core.lineage_hash import PositionalLineageHash, lineage_hashes
+from blockyard.core.lineage_hash import PositionalLineageHash, lineage_hashes, positional_sequence_hash
 from blockyard.core.stored_key import stored_key
-from blockyard.core.vocabulary import ContentKey, GroupId
+from blockyard.core.vllm_chain import VllmChain, VllmHash, VllmMedium, VllmScope
+from blockyard.core.vocabulary import ContentKey, GroupId, IdentityDigest
 
 VECTORS = json.loads((Path(__file__).parents[3] / "docs" / "reference" / "hashing-vectors.json").read_text())
 
@@ -77,7 +81,57 @@ def test_kvbm_salt_hashes(case: dict[str, Any]) -> None:
     assert salt_hash(KvbmVersion(case["version"]), lora=case["lora"], salt=case["salt"]) == case["value"]
 
 
-@pytest.mark.parametrize("case", VECTORS["kvbm"]["lineage"])
+@pytest.mark.parametrize("case", named(VECTORS["kvbm"]["router_block_hashes"]))
+def test_kvbm_router_block_hashes(case: dict[str, Any]) -> None:
+    assert router_block_hash(case["tokens"], case["media_hashes"], case["salt_hash"]) == case["value"]
+
+
+@pytest.mark.parametrize("case", VECTORS["kvbm"]["lineage"], ids=lambda case: case["text"])
 def test_kvbm_lineage_hashes(case: dict[str, Any]) -> None:
-    value = PositionalLineageHash.of(case["position"], int(case["current"], 16), int(case["parent"], 16))
+    parent = None if case["parent"] is None else int(case["parent"], 16)
+    value = PositionalLineageHash.of(case["position"], int(case["current"], 16), parent)
     assert int(value) == int(case["value"], 16)
+    assert PositionalLineageHash.from_bytes(value.to_bytes()) == value
+    assert str(value) == case["text"]
+
+
+@pytest.mark.parametrize("case", VECTORS["kvbm"]["positional_sequence_hashes"], ids=lambda case: case["position"])
+def test_kvbm_positional_sequence_hashes(case: dict[str, Any]) -> None:
+    sequence, block = int(case["sequence_hash"], 16), int(case["block_hash"], 16)
+    assert positional_sequence_hash(case["position"], sequence, block) == int(case["value"], 16)
+
+
+@pytest.mark.parametrize("case", named(VECTORS["engine_chains"]["vllm"]))
+def test_vllm_chains(case: dict[str, Any]) -> None:
+    media = tuple(VllmMedium(**medium) for medium in case["scope"]["media"])
+    seed = case["seed"] if case["seed"] is not None else vllm_chain.DEFAULT_SEED
+    chain = VllmChain(VllmHash(case["algorithm"]), case["block_tokens"], seed)
+    hashes = chain.block_hashes(case["tokens"], VllmScope(**{**case["scope"], "media": media}))
+    assert chain.start.hex() == case["start"]
+    assert [value.hex() for value in hashes] == case["hashes"]
+    assert [vllm_chain.event_hash(value) for value in hashes] == case["event_hashes"]
+
+
+@pytest.mark.parametrize("case", named(VECTORS["engine_chains"]["sglang"]))
+def test_sglang_chains(case: dict[str, Any]) -> None:
+    tokens, page_tokens, salt = case["tokens"], case["page_tokens"], case["cache_salt"]
+    if "media" in case:
+        medium = case["media"]
+        inside = slice(medium["first_token"], medium["first_token"] + medium["tokens"])
+        assert tokens[inside] == sglang_chain.media_tokens(bytes.fromhex(medium["content"]), medium["tokens"])
+    hashes = sglang_chain.page_hashes(tokens, page_tokens, sglang_chain.storage_seed(case["extra_key"], salt))
+    assert [value.hex() for value in hashes] == case["hashes"]
+    published = sglang_chain.page_hashes(tokens, page_tokens, sglang_chain.event_seed(salt))
+    if case["extra_key"] is None:
+        assert [sglang_chain.event_hash(value) for value in published] == case["event_hashes"]
+
+
+@pytest.mark.parametrize("case", VECTORS["engine_chains"]["sglang_media"])
+def test_sglang_media(case: dict[str, Any]) -> None:
+    assert sglang_chain.media_tokens(bytes.fromhex(case["content"]), len(case["tokens"])) == case["tokens"]
+
+
+@pytest.mark.parametrize("case", VECTORS["engine_chains"]["rows"])
+def test_rows_named_by_an_engine(case: dict[str, Any]) -> None:
+    names = EngineNames(IdentityDigest(bytes.fromhex(case["identity_digest"])))
+    assert names.digest(bytes.fromhex(case["block_hash"])).hex() == case["digest"]
