@@ -1,0 +1,159 @@
+"""TIDE: LRFU over chains with the half-life that suits the present load.
+
+Blocks are ordered by how often they were used, older uses counting less (``tide_history``). How fast they fade is not
+a setting: five half-lives race in simulated caches (``half_life_race``), and the leader orders the tier (``run_heap``).
+With the shortest it is LRU, tail first; with the longest it counts uses. Blocks that left are remembered until four
+times the capacity has left after them, so a block that comes back is known.
+The policy is deterministic: names of blocks and the order of calls decide.
+Time of a call: linear in its rows; a change of leader is linear in the tier. Threading: the owner thread of the table.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import compress
+from typing import Final, cast, final
+
+from blockyard.core.eviction.base import RowColumns
+from blockyard.core.eviction.half_life_race import HalfLifeRace
+from blockyard.core.eviction.row_keys import keys_of
+from blockyard.core.eviction.run_heap import RunHeap
+from blockyard.core.eviction.tide_history import (
+    NEVER_USED,
+    DepartedBlocks,
+    History,
+    decay,
+    used_again,
+    used_once,
+)
+from blockyard.core.vocabulary import BlockId
+
+_REMEMBERED: Final = 4
+"""Capacities of blocks that left and are remembered."""
+
+
+@final
+class TidePolicy:
+    """TIDE over rows 0 to ``capacity - 1``."""
+
+    __slots__ = (
+        "_capacity",
+        "_columns",
+        "_created",
+        "_departed",
+        "_histories",
+        "_order",
+        "_put_back",
+        "_race",
+        "_sampled",
+    )
+
+    def __init__(self, columns: RowColumns) -> None:
+        """Make an empty order for the rows of a table."""
+        capacity = self._capacity = columns.capacity
+        self._columns = columns
+        self._histories: list[History | None] = [None] * capacity
+        self._departed = DepartedBlocks(_REMEMBERED * capacity)
+        self._race = HalfLifeRace(capacity)
+        self._sampled = bytearray(capacity)
+        self._order = RunHeap(capacity, self._race.leader)
+        self._put_back = 0
+        self._created = 0
+
+    def __len__(self) -> int:
+        """Number of rows held."""
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[BlockId]:
+        """Rows in eviction order."""
+        return iter(self._order.rows())
+
+    @property
+    def half_life(self) -> float:
+        """By which the rows are ordered now, in capacities of blocks that entered."""
+        return self._race.half_life
+
+    @property
+    def departed_blocks(self) -> int:
+        """Blocks that left and are remembered; their histories are shared by blocks that were used alike."""
+        return len(self._departed)
+
+    def touch(self, blocks: Sequence[BlockId]) -> None:
+        """Count one use of each; what was not known enters."""
+        histories = self._histories
+        now = self._created / self._capacity
+        once = known = history = used_once(now)
+        known_at, decayed = now, decay(0.0)
+        for row in blocks:
+            before = histories[row]
+            if before is not known:
+                if before is None:
+                    self._enter(blocks)
+                    before = cast("History", histories[row])
+                known = before
+                if known[0] != known_at:
+                    known_at = known[0]
+                    decayed = decay(now - known_at)
+                history = once if known is NEVER_USED else used_again(known, now, decayed)
+            histories[row] = history
+        if self._race_on(blocks):
+            self._order.rank_by(self._race.leader)
+
+    def insert(self, blocks: Sequence[BlockId]) -> None:
+        """Take rows in as one run."""
+        histories = list(map(self._histories.__getitem__, blocks))
+        if not all(histories):
+            self._find_stored(blocks)
+            histories = list(map(self._histories.__getitem__, blocks))
+        self._order.insert(list(blocks), self._columns.positions_of(blocks), cast("list[History]", histories))
+
+    def remove(self, blocks: Sequence[BlockId]) -> None:
+        """Take rows out of the order."""
+        self._order.remove(blocks)
+
+    def take(self, count: int) -> list[BlockId]:
+        """Remove and return the rows of least value."""
+        return self._order.take(count)
+
+    def put_back(self, blocks: Sequence[BlockId]) -> None:
+        """Put rows in front of all others, in the given order."""
+        # Nothing is less than the value of what was never used, and the latest of these are the deepest.
+        positions = range(self._put_back, self._put_back + len(blocks))
+        self._put_back += len(blocks)
+        self._order.insert(blocks[::-1], positions, [NEVER_USED] * len(blocks))
+
+    def forget(self, blocks: Sequence[BlockId]) -> None:
+        """Remember the blocks by name instead of by row."""
+        known = self._histories
+        self._departed.leave(keys_of(self._columns, blocks), list(map(known.__getitem__, blocks)))
+        for row in blocks:
+            known[row] = None
+
+    def _enter(self, blocks: Sequence[BlockId]) -> None:
+        """Blocks without a history enter the tier: with the history that is remembered of them."""
+        entering = self._unknown(blocks)
+        names = keys_of(self._columns, entering)
+        self._know(entering, names, self._departed.come_back(names))
+        self._created += len(entering)
+
+    def _find_stored(self, blocks: Sequence[BlockId]) -> None:
+        """Of stored blocks that were found nothing is known: as if they had been used once, now."""
+        found = self._unknown(blocks)
+        history = used_once(self._created / self._capacity)
+        self._know(found, keys_of(self._columns, found), [history] * len(found))
+
+    def _unknown(self, blocks: Sequence[BlockId]) -> list[BlockId]:
+        histories = self._histories
+        return [row for row in dict.fromkeys(blocks) if histories[row] is None]
+
+    def _know(self, rows: Sequence[BlockId], names: Sequence[bytes], histories: Sequence[History]) -> None:
+        known, sampled = self._histories, self._sampled
+        for row, history, mark in zip(rows, histories, self._race.sample(names), strict=True):
+            known[row] = history
+            sampled[row] = mark
+
+    def _race_on(self, blocks: Sequence[BlockId]) -> bool:
+        """Show the sampled blocks to the race; True if another half-life leads now."""
+        rows = list(compress(blocks, map(self._sampled.__getitem__, blocks)))
+        if not rows:
+            return False
+        histories = cast("list[History]", list(map(self._histories.__getitem__, rows)))
+        return self._race.use(keys_of(self._columns, rows), self._columns.positions_of(rows), histories, self._created)

@@ -1,0 +1,101 @@
+"""What TIDE knows of a block: how often it was used, under several half-lives at once.
+
+Under a half-life a use weighs one, and half of that a half-life later. Time is the number of blocks that entered the
+tier, in units of its capacity, so it stands still while nobody writes. Blocks are compared by ``keep_value``, the
+logarithm of their weights taken back to time 0: it is constant between uses, so nothing ages and no order has to be
+made again. A block is used whenever a block behind it in its chain is, so its value is not below theirs.
+That is LRFU (Lee et al., IEEE Transactions on Computers, 2001) in logarithms, over chains.
+Blocks that were used together since they came share one history, and so do those of them that have left.
+Invariants: histories are never changed, only replaced. Threading: ``DepartedBlocks`` belongs to the owner of the table.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
+from math import exp2, inf, log2
+from typing import Final, final
+
+import numpy as np
+import numpy.typing as npt
+
+HALF_LIVES: Final = (0.02, 0.25, 1.0, 4.0, 16.0)
+"""In capacities of blocks that entered; the first is LRU in effect, the last counts uses."""
+_RATES: Final = tuple(1 / half_life for half_life in HALF_LIVES)
+
+History = tuple[float, float, float, float, float, float]
+"""Time of the last use, and the weight then under each half-life."""
+NEVER_USED: Final[History] = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+_SLACK: Final = 8
+"""One in so many of the remembered blocks may be above the limit, so that they are dropped in batches."""
+
+
+def decay(age: float) -> tuple[float, ...]:
+    """What is left of a weight of one after ``age``, under each half-life."""
+    return tuple([exp2(-age * rate) for rate in _RATES])
+
+
+def used_once(now: float) -> History:
+    """History of a block with one use."""
+    return (now, 1.0, 1.0, 1.0, 1.0, 1.0)
+
+
+def used_again(history: History, now: float, decayed: Sequence[float]) -> History:
+    """History after one more use; ``decayed`` is ``decay`` of the time since the last one."""
+    _, first, second, third, fourth, fifth = history
+    by_first, by_second, by_third, by_fourth, by_fifth = decayed
+    return (
+        now,
+        1.0 + first * by_first,
+        1.0 + second * by_second,
+        1.0 + third * by_third,
+        1.0 + fourth * by_fourth,
+        1.0 + fifth * by_fifth,
+    )
+
+
+def keep_value(history: History, half_life: int) -> float:
+    """Worth of a block under the half-life of that index: the smallest goes first; minus infinity if never used."""
+    weight = history[half_life + 1]
+    return log2(weight) + history[0] * _RATES[half_life] if weight else -inf
+
+
+def keep_values(histories: Sequence[History]) -> npt.NDArray[np.float64]:
+    """``keep_value`` of used blocks: one row per half-life, one column per history."""
+    flat = np.fromiter(chain.from_iterable(histories), np.float64, len(histories) * (1 + len(HALF_LIVES)))
+    columns = flat.reshape(len(histories), -1).T
+    values: npt.NDArray[np.float64] = np.log2(columns[1:]) + columns[0] * np.array(_RATES)[:, np.newaxis]
+    return values
+
+
+@final
+class DepartedBlocks:
+    """Histories of blocks that have left, by name; those that left first are dropped first."""
+
+    __slots__ = ("_histories", "_limit")
+
+    def __init__(self, limit: int) -> None:
+        """Remember ``limit`` blocks, or an eighth more."""
+        self._histories: dict[bytes, History] = {}
+        self._limit = limit
+
+    def __len__(self) -> int:
+        """Number of blocks remembered."""
+        return len(self._histories)
+
+    def leave(self, names: Iterable[bytes], histories: Iterable[History | None]) -> None:
+        """These blocks have left; of one without a history there is nothing to remember."""
+        remembered = self._histories
+        for name, history in zip(names, histories, strict=True):
+            if history is not None:
+                # One that is remembered already, since it left twice, counts from now.
+                remembered.pop(name, None)
+                remembered[name] = history
+        if len(remembered) > self._limit + self._limit // _SLACK:
+            for name in list(islice(remembered, len(remembered) - self._limit)):
+                del remembered[name]
+
+    def come_back(self, names: Sequence[bytes]) -> list[History]:
+        """Histories of blocks that enter, in order; ``NEVER_USED`` where nothing is known. They are forgotten here."""
+        remembered = self._histories
+        if remembered.keys().isdisjoint(names):
+            return [NEVER_USED] * len(names)
+        return [remembered.pop(name, NEVER_USED) for name in names]
