@@ -9,7 +9,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Final, NamedTuple
@@ -89,6 +89,34 @@ class Contest:
             versions=versions(),
             load=os.getloadavg(),
         )
+
+
+def bounded(
+    case: str,
+    measure: str,
+    *,
+    values: Sequence[float],
+    unit: str,
+    limit: float,
+    wished: float | None = None,
+) -> Measure:
+    """Line for a cost that has a limit; the highest value counts, and the ratio is the limit to it."""
+    worst = max(values)
+    return Measure(
+        case=case,
+        measure=measure,
+        value=worst,
+        unit=unit,
+        ratio=limit / worst,
+        bar=1.0,
+        stretch=None if wished is None else limit / wished,
+        ok=worst <= limit,
+        n=len(values),
+        spread=(min(values), worst),
+        against=f"at most {limit:g} {unit}",
+        versions=versions(),
+        load=os.getloadavg(),
+    )
 
 
 def skipped(case: str, measure: str, against: str, reason: str) -> Measure:

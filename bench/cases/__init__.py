@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from bench.cases import channel, g3, g4, hashing, kernel, scheduler_half, vllm_overhead, vllm_ttft
+from bench.cases import channel, g3, g4, hashing, memory, pool_ops, scheduler_half, vllm_overhead, vllm_ttft
 from bench.measure import Measure
 
 CASES: Final[dict[str, Callable[[str], Iterator[Measure]]]] = {
@@ -11,7 +11,8 @@ CASES: Final[dict[str, Callable[[str], Iterator[Measure]]]] = {
     "g3": g3.run,
     "g4": g4.run,
     "hashing": hashing.run,
-    "kernel": kernel.run,
+    "memory": memory.run,
+    "pool_ops": pool_ops.run,
     "scheduler_half": scheduler_half.run,
     "vllm_overhead": vllm_overhead.run,
     "vllm_ttft": vllm_ttft.run,

@@ -1,4 +1,4 @@
-"""The chains of block hashes that both sides of a comparison hold: the same numbers from the same seed.
+"""The blocks that both sides of a comparison hold: the same numbers from the same seed.
 
 Standard library only: peers' programs use it too. Threading: pure functions.
 """
@@ -16,6 +16,12 @@ def block_hashes(chain: int, depth: int, *, seed: int) -> list[int]:
     """
     drawn = random.Random(seed * 1_000_003 + chain)
     return [drawn.getrandbits(63) for _ in range(depth)]
+
+
+def digests(chain: int, depth: int, *, seed: int) -> list[bytes]:
+    """Names of 32 bytes of the blocks of one chain, in order, as a chain of cryptographic hashes has them."""
+    drawn = random.Random(seed * 1_000_003 + chain)
+    return [drawn.randbytes(32) for _ in range(depth)]
 
 
 def tokens(count: int, *, seed: int, vocabulary: int = 128_000) -> list[int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bench.cases import CASES
 from bench.errors import WrongBytesError
-from bench.measure import Contest, skipped
+from bench.measure import Contest, bounded, skipped
 
 ROOT = Path(__file__).parents[3]
 
@@ -78,3 +78,10 @@ def test_a_side_that_moved_wrong_ends_the_case() -> None:
 def test_a_case_without_its_peer_says_why() -> None:
     measure = skipped("g3", "store", "pwrite", "NIXL is not installed")
     assert (measure.ok, measure.value, measure.skipped) == (True, None, "NIXL is not installed")
+
+
+def test_a_cost_is_judged_by_its_highest_value() -> None:
+    measure = bounded("memory", "row", values=[150.0, 210.0], unit="B", limit=200, wished=160)
+    assert (measure.value, measure.spread, measure.ok) == (210.0, (150.0, 210.0), False)
+    assert (measure.ratio, measure.bar, measure.stretch) == (200 / 210, 1.0, 1.25)
+    assert bounded("memory", "row", values=[200.0], unit="B", limit=200).ok
