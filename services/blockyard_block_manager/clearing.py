@@ -95,8 +95,8 @@ class Clearing:
         if self._recovery.waits_for_remote and tier is Tier.G2:
             raise NotReadyError("the remote tier may still write what it began for an earlier life of ours")
         ticket = self._freer.open_ticket(tier)
-        dropped = self._disk.clear() if tier is Tier.G3 else self._offloader.clear()
-        dropped += self._desk.drop_queued(tier)
+        dropped = self._desk.drop_queued(tier)
+        dropped += self._disk.clear() if tier is Tier.G3 else self._offloader.clear()
         self._recovery.doom(tier)
         report = self._tables.clear(tier)
         operation = ClearOperation(tier, len(report.doomed), report.pinned, report.in_flight, dropped, ticket, on_done)

@@ -1,43 +1,78 @@
-"""Write-through from G2 to G3, and the room that it needs there.
+"""Copies from G2 to G3, and the room that they need there.
 
-Blocks wait in a bounded queue until G3 has free slots. G3 frees slots ahead of need: evicted blocks leave the table at
-once, but their slots may be granted only after their FREE headers are durable. A queued block holds no pin; if it has
-left G2 by its turn, there is nothing to copy and that is counted.
+What is copied, and when, is decided by the plan of the core; here blocks wait in its queue, prefixes first, until G3
+has free slots. G3 frees slots ahead of need: evicted blocks leave the table at once, but their slots may be granted
+only after their FREE headers are durable. A queued block holds no pin; if it has left G2 by its turn, there is nothing
+to copy and that is counted.
 Invariants: sources are pinned from the plan of a job until it has settled; a block is on its way into G3 at most once;
 ``offloaded`` to G3 is announced only for items that the worker reported durable.
 Threading: owned by the event loop of the service. No await.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
-from typing import Final
+from itertools import count
+from typing import Final, NamedTuple
 
 from blockyard.core.block_name import BlockName
+from blockyard.core.clock import Clock
 from blockyard.core.events import BlockScope
 from blockyard.core.handles import MutableBlocks
+from blockyard.core.offload_plan import OffloadPlan, OffloadRefusal, WritePolicy
+from blockyard.core.offload_queue import OffloadCopy, OffloadQueue
 from blockyard.core.pins import PinKind, PinOwner
-from blockyard.core.vocabulary import ContentKey, GroupId, JobKind, Lane, Tier, WorkerRole
+from blockyard.core.vocabulary import ContentKey, GroupId, ItemStatus, JobKind, Lane, Tier, WorkerRole
+from blockyard.core.watermarks import Reserve, Watermarks
+from blockyard.core.work_queue import QueueLimits
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard_block_manager.causes import Cause, cause_of
 from blockyard_block_manager.flights import Flights
 from blockyard_block_manager.job_desk import JobDesk
-from blockyard_block_manager.job_order import JobOrder, OrderReport, Places
+from blockyard_block_manager.job_order import JobOrder, OrderEnd, OrderReport, Places
 from blockyard_block_manager.landing import Landing
 from blockyard_block_manager.manager_metrics import DropReason, ManagerMetrics
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.node_tables import NodeTables
 from blockyard_block_manager.slot_freer import SlotFreer
+from blockyard_block_manager.write_ahead import WriteAhead
 
 _RESERVE_SHARE: Final = 64
-"""G3 keeps 1/64 of its slots, at least one job's worth, free or on their way to it."""
+"""G3 keeps 1/64 of its slots, at least one job's worth, free or on their way to it, as far as blocks wait for them."""
+
+
+class _DiskName(NamedTuple):
+    tier: Tier
+    scope: BlockScope
+    key: ContentKey
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Wanted:
     name: BlockName
     scope: BlockScope
     trace: TraceParent
+
+
+_Copies = Sequence[OffloadCopy[_DiskName, _Wanted]]
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupView:
+    """What the plan asks about blocks of one scope."""
+
+    tables: NodeTables
+    queue: OffloadQueue[_DiskName, BlockScope, _Wanted]
+    scope: BlockScope
+
+    def in_g2(self, key: ContentKey) -> BlockName | None:
+        return self.tables.name_in_g2(key, self.scope.group)
+
+    def in_g3(self, key: ContentKey) -> bool:
+        held = self.tables.holds(Tier.G3, [key], self.scope.group)[0]
+        return held or self.queue.under_way(_DiskName(Tier.G3, self.scope, key))
+
+    def queued(self, key: ContentKey) -> bool:
+        return _DiskName(Tier.G3, self.scope, key) in self.queue
 
 
 class DiskWriter:
@@ -52,6 +87,7 @@ class DiskWriter:
         landing: Landing,
         freer: SlotFreer,
         metrics: ManagerMetrics,
+        clock: Clock,
     ) -> None:
         """Plan over ``tables``, hand jobs to ``desk``, give evicted slots to ``freer``."""
         self._profile = profile
@@ -61,81 +97,170 @@ class DiskWriter:
         self._landing = landing
         self._freer = freer
         self._metrics = metrics
-        self._queue: dict[tuple[ContentKey, GroupId], _Waiting] = {}
+        self._plan = OffloadPlan(profile.disk_rules, profile.block_bytes, clock)
+        self._ahead = (
+            WriteAhead(tables, profile.max_items) if profile.disk_rules.policy is WritePolicy.WRITE_BACK else None
+        )
+        self._queue: OffloadQueue[_DiskName, BlockScope, _Wanted] = OffloadQueue(
+            QueueLimits(profile.g3_queue_blocks, profile.g3_queue_bytes)
+        )
+        self._reserve: Reserve | None = None
         self._open_jobs = 0
         self._numbers = count(1)
 
     @property
     def waiting(self) -> int:
         """Blocks that wait for their turn."""
-        return len(self._queue)
+        return self._queue.waiting
 
     @property
-    def busy(self) -> bool:
-        """Whether blocks wait and the disk is getting on with it; a disk that fails holds nobody up."""
-        return bool(self._queue) and (self._open_jobs > 0 or self._freer.at_work(Tier.G3))
+    def _at_work(self) -> bool:
+        return self._open_jobs > 0 or self._freer.at_work(Tier.G3)
+
+    def g2_room(self, limit: int) -> int:
+        """Blocks, up to ``limit``, that stores may bring into G2 without pushing out what is still to be written.
+
+        A disk that gets nothing done holds nobody up.
+        """
+        room = min(self._tables.room(Tier.G2), limit)
+        if self._ahead is None:
+            return 0 if self._queue.waiting and self._at_work else room
+        if not self._profile.g3_enabled or not self._tables.has(Tier.G3):
+            return room
+        spare = self._ahead.spare(room)
+        if spare < room:
+            self._ahead.changed()
+            self.pump()
+            return self._ahead.spare(room) if self._at_work else room
+        return room
+
+    # --- what others learn --------------------------------------------------------------------------------------------
+    def landed(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent = NO_TRACE) -> None:
+        """Blocks have just come into G2."""
+        self._count(scope, names)
+        self.store(scope, names, trace)
+
+    def used(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent = NO_TRACE) -> None:
+        """Blocks of G2 were wanted again: what was refused before may be wanted in G3 now."""
+        self._count(scope, names)
+        if self._plan.rules.least_uses > 1:
+            self.store(scope, names, trace)
+
+    def left(self, blocks: Sequence[tuple[ContentKey, GroupId]]) -> None:
+        """Blocks left G2."""
+        if self._ahead is not None:
+            self._ahead.take_back(blocks)
 
     def store(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent = NO_TRACE) -> None:
-        """Blocks are in G2: copy to G3 what it does not hold."""
-        if not self._profile.g3_enabled or not self._tables.has(Tier.G3):
-            return
-        keys = [name.key for name in names]
-        held = self._tables.holds(Tier.G3, keys, scope.group)
-        coming = self._flights.under_way(Tier.G3, keys, scope.group)
-        for name, here, under_way in zip(names, held, coming, strict=True):
-            if not here and not under_way:
-                self._queue.setdefault((name.key, scope.group), _Waiting(name, scope, trace))
-        excess = max(len(self._queue) - self._profile.g3_queue_blocks, 0)
-        for oldest in list(islice(self._queue, excess)):
-            del self._queue[oldest]
-        self._metrics.dropped(DropReason.G3_QUEUE, excess)
-        self.pump()
+        """Blocks are in G2: write through what G3 does not hold."""
+        if self._ahead is None and self._profile.g3_enabled and self._tables.has(Tier.G3):
+            self._want(scope, names, trace)
+            self.pump()
 
     def clear(self) -> int:
         """Forget what waits; returns how many blocks that were."""
-        dropped = len(self._queue)
-        self._queue.clear()
+        dropped = self._queue.cancel_all()
+        if self._ahead is not None:
+            self._ahead.clear()
         self._metrics.dropped(DropReason.CLEARED, dropped)
         return dropped
 
     def pump(self) -> None:
         """Issue jobs for what waits, as far as slots are free and jobs may be open."""
-        if not self._queue or not self._desk.answering(WorkerRole.OFFLOAD_WORKER) or not self._tables.grants_open:
+        if not self._desk.answering(WorkerRole.OFFLOAD_WORKER) or not self._tables.grants_open:
+            return
+        if self._ahead is not None and self._profile.g3_enabled and self._tables.has(Tier.G3):
+            for scope, names in self._tables.named(self._ahead.due()).items():
+                self._want(scope, names, NO_TRACE)
+        if not self._queue.waiting:
             return
         self._make_room()
-        while self._queue and self._open_jobs < self._profile.g3_open_jobs and self._tables.room(Tier.G3):
+        while self._queue.waiting and self._open_jobs < self._profile.g3_open_jobs and self._tables.room(Tier.G3):
             batch = self._next_batch(min(self._profile.max_items, self._tables.room(Tier.G3)))
             if batch:
-                cause = cause_of(waiting.trace for waiting in batch)
-                self._issue(batch[0].scope, [waiting.name for waiting in batch], cause)
+                self._issue(batch, cause_of(copy.work.trace for copy in batch))
         self._make_room()
 
     # --- inside -------------------------------------------------------------------------------------------------------
+    def _count(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
+        self._plan.used(names, scope.group)
+        if self._ahead is not None:
+            self._ahead.take_back((name.key, scope.group) for name in names)
+
+    def _want(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent) -> None:
+        """Queue what the plan selects, prefixes first: the deepest blocks of all make room when there is too much."""
+        decision = self._plan.select(names, scope.group, _GroupView(self._tables, self._queue, scope))
+        before = self._queue.dropped
+        for name in decision.admitted:
+            offer = self._queue.offer(
+                _DiskName(Tier.G3, scope, name.key),
+                _Wanted(name, scope, trace),
+                lane=scope,
+                priority=-name.position,
+                size_bytes=self._profile.block_bytes,
+            )
+            if self._ahead is not None:
+                self._ahead.give_up((dropped.key, dropped.scope.group) for dropped in offer.dropped)
+        self._metrics.dropped(DropReason.G3_QUEUE, self._queue.dropped - before)
+        for name, refusal in decision.refused.items():
+            self._refuse(scope, [name], refusal)
+
     def _make_room(self) -> None:
         pool = self._tables.pool(Tier.G3)
-        reserve = max(self._profile.max_items, pool.capacity // _RESERVE_SHARE)
-        wanted = min(reserve, len(self._queue), pool.capacity)
-        short = wanted - pool.free - self._freer.pending(Tier.G3)
-        if short > 0 and pool.inactive:
+        if self._reserve is None:
+            self._reserve = Reserve(Watermarks.of(pool.capacity, _RESERVE_SHARE, self._profile.max_items))
+        level = pool.free + self._freer.pending(Tier.G3)
+        short = self._reserve.wanted(level, min(self._queue.waiting, pool.capacity))
+        if short <= 0 or not pool.inactive:
+            return
+        self._refuse_hopeless(short)
+        short = self._reserve.wanted(level, min(self._queue.waiting, pool.capacity))
+        if short > 0:
             self._freer.free(Tier.G3, self._tables.evict(Tier.G3, short))
 
-    def _next_batch(self, limit: int) -> list[_Waiting]:
-        """Blocks of one scope from the head of the queue that are still to be copied; perhaps none."""
-        scope = next(iter(self._queue.values())).scope
-        batch: list[_Waiting] = []
-        looked_at = 0
-        for waiting in self._queue.values():
-            if waiting.scope != scope or len(batch) == limit:
-                break
-            looked_at += 1
-            if self._tables.holds(Tier.G2, [waiting.name.key], scope.group)[0]:
-                batch.append(waiting)
-        for entry in list(islice(self._queue, looked_at)):
-            del self._queue[entry]
-        self._metrics.dropped(DropReason.GONE_FROM_G2, looked_at - len(batch))
-        return batch
+    def _refuse_hopeless(self, short: int) -> None:
+        """Give up waiting blocks whose prefixes would have to leave G3 for them."""
+        victims: dict[GroupId, set[ContentKey]] = {}
+        for block in self._tables.next_victims(Tier.G3, short):
+            victims.setdefault(block.group, set()).add(block.key)
+        waiting: dict[BlockScope, list[BlockName]] = {}
+        for copy in map(self._queue.find, self._queue.waiting_names()):
+            if copy is not None:
+                waiting.setdefault(copy.work.scope, []).append(copy.work.name)
+        for scope, names in waiting.items():
+            refused = self._plan.hopeless(names, victims.get(scope.group, ()))
+            for name in refused:
+                self._queue.cancel(_DiskName(Tier.G3, scope, name.key))
+            self._refuse(scope, refused, OffloadRefusal.NEXT_VICTIM)
 
-    def _issue(self, scope: BlockScope, names: Sequence[BlockName], cause: Cause) -> None:
+    def _next_batch(self, limit: int) -> _Copies:
+        """Begin the most urgent copies of one scope that are still to be made; perhaps none."""
+        copies = self._queue.take(limit)
+        scope = copies[0].work.scope
+        here = self._tables.holds(Tier.G2, [copy.name.key for copy in copies], scope.group)
+        gone = [copy for copy, held in zip(copies, here, strict=True) if not held]
+        self._queue.settle(gone)
+        self._metrics.dropped(DropReason.GONE_FROM_G2, len(gone))
+        there = [copy for copy, held in zip(copies, here, strict=True) if held]
+        own, view = {copy.name.key for copy in copies}, _GroupView(self._tables, self._queue, scope)
+        decision = self._plan.confirm(
+            [copy.work.name for copy in there], lambda key: key not in own and view.in_g3(key)
+        )
+        self._queue.settle(copy for copy in there if copy.work.name in decision.refused)
+        for name, refusal in decision.refused.items():
+            self._refuse(scope, [name], refusal)
+        return [copy for copy in there if copy.work.name not in decision.refused]
+
+    def _refuse(self, scope: BlockScope, names: Sequence[BlockName], refusal: OffloadRefusal) -> None:
+        self._metrics.not_written(refusal, len(names))
+        self._give_up(scope, names)
+
+    def _give_up(self, scope: BlockScope, names: Iterable[BlockName]) -> None:
+        if self._ahead is not None:
+            self._ahead.give_up((name.key, scope.group) for name in names)
+
+    def _issue(self, copies: _Copies, cause: Cause) -> None:
+        scope, names = copies[0].work.scope, tuple(copy.work.name for copy in copies)
         keys = [name.key for name in names]
         sources = self._tables.pool(Tier.G2).pin_all(keys, scope.group)
         granted = self._tables.grant(Tier.G3, len(names))
@@ -146,7 +271,7 @@ class DiskWriter:
             lane=Lane.STORE,
             ttl_ms=self._profile.store_ttl_ms,
             count=len(names),
-            names=tuple(names),
+            names=names,
             scope=scope,
             source=Places(sources.ids, sources.generations),
             target=Places(granted.ids, granted.generations),
@@ -155,10 +280,21 @@ class DiskWriter:
         owner = PinOwner(PinKind.JOB, f"g3-store-{next(self._numbers)}")
         self._tables.pins.add(owner, sources)
         self._open_jobs += 1
-        self._desk.hand_in(order, lambda report: self._settled(order, granted, owner, report))
+        self._desk.hand_in(order, lambda report: self._settled(copies, order, granted, owner, report))
 
-    def _settled(self, order: JobOrder, granted: MutableBlocks, owner: PinOwner, report: OrderReport) -> None:
+    def _settled(
+        self, copies: _Copies, order: JobOrder, granted: MutableBlocks, owner: PinOwner, report: OrderReport
+    ) -> None:
         self._open_jobs -= 1
+        if report.end is OrderEnd.NEVER_RAN:
+            self._plan.not_written(order.count)
         self._freer.condemn_damaged(Tier.G2, order.source, report.statuses)
         self._landing.settle(Tier.G3, order, granted, report, Tier.G2)
+        self._queue.settle(copies)
+        self._give_up(
+            order.scope,
+            [name for name, status in zip(order.names, report.statuses, strict=True) if status is not ItemStatus.OK],
+        )
+        if self._ahead is not None:
+            self._ahead.changed()
         self._tables.pins.release(owner)

@@ -11,6 +11,7 @@ from typing import Final
 from blockyard.core.arena_writers import WriterState
 from blockyard.core.jobs import Refusal
 from blockyard.core.miss_reason import MissReason
+from blockyard.core.offload_plan import OffloadRefusal
 from blockyard.core.onboard_plan import LoadOutcome
 from blockyard.core.pool import BlockPool
 from blockyard.core.states import RowState
@@ -73,6 +74,8 @@ class ManagerMetrics:
                 metrics.dropped.labels(reason)
         for refusal in Refusal:
             metrics.dropped.labels(f"{DropReason.REFUSED_JOB}_{refusal}")
+        for rule in OffloadRefusal:
+            metrics.not_written_blocks.labels(rule)
         for what in StuckWorkerEnd:
             metrics.stuck_workers.labels(what)
         for tier in (Tier.G2, Tier.G3):
@@ -102,6 +105,11 @@ class ManagerMetrics:
         """Work was given up."""
         if count:
             self._metrics.dropped.labels(reason).inc(count)
+
+    def not_written(self, reason: OffloadRefusal, count: int) -> None:
+        """Blocks were kept from G3 by a rule."""
+        if count:
+            self._metrics.not_written_blocks.labels(reason).inc(count)
 
     def job_refused(self, reason: Refusal) -> None:
         """A worker refused a job."""

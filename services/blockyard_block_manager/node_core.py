@@ -19,6 +19,7 @@ from blockyard.core.job_table import JobAction, JobLimits, JobTable
 from blockyard.core.jobs import JobPhase, Refusal
 from blockyard.core.outbox import Outbox
 from blockyard.core.pack_plan import PackGeometry, PackPlanner
+from blockyard.core.settlement import SettlementTicket
 from blockyard.core.vocabulary import (
     Availability,
     ContentKey,
@@ -64,7 +65,6 @@ from blockyard_block_manager.shared_catalogue import SharedCatalogue
 from blockyard_block_manager.slot_freer import SlotFreer
 from blockyard_block_manager.stager import Stager
 from blockyard_block_manager.store_grants import EngineGrants
-from blockyard_block_manager.store_ticket import StoreTicket
 
 Decided = TypeVar("Decided")
 
@@ -106,7 +106,7 @@ class NodeCore:
         self._freer = SlotFreer(self.tables, self.desk, clock, profile.max_items)
         landing = Landing(self.tables, self.flights, self._freer, metrics)
         landing.on_g2 = self._landed_in_g2
-        self._disk = DiskWriter(profile, self.tables, self.flights, self.desk, landing, self._freer, metrics)
+        self._disk = DiskWriter(profile, self.tables, self.flights, self.desk, landing, self._freer, metrics, clock)
         self._offloader = Offloader(profile, self.tables, self.flights, self.desk, landing, self._disk, metrics)
         planner = PackPlanner(
             PackGeometry(profile.block_bytes, profile.pack_target_bytes), tail_idle_seconds=profile.tail_idle_seconds
@@ -117,6 +117,7 @@ class NodeCore:
         self.loads: Final = Onboarder(
             profile, self.tables, self.flights, self.desk, stager, self._freer, index, clock, metrics, self.spans
         )
+        self.loads.on_used = self._disk.used
         self.recovery: Final = Recovery(profile, self.tables, self.desk, self._freer)
         grants = EngineGrants(profile, self.tables, self.desk, self.flights, landing, ArenaWriters(clock))
         self.ranks: Final = RankWriters(grants, self.loads.staged, self.recovery)
@@ -193,7 +194,7 @@ class NodeCore:
         Where ranks copy, they bring their rows themselves.
         """
         fresh = self.sessions.register(session, rows)
-        with StoreTicket(on_stores_settled) as ticket:
+        with SettlementTicket(on_stores_settled) as ticket:
             stores = 0
             if session.executor is not Executor.ENGINE:
                 stores = self._offloader.store(session, rows, trace, ticket)
@@ -357,11 +358,12 @@ class NodeCore:
     # --- inside -------------------------------------------------------------------------------------------------------
     def _landed_in_g2(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent) -> None:
         if names:
-            self._disk.store(scope, names, trace)
+            self._disk.landed(scope, names, trace)
             self._packs.landed(scope, names, trace)
 
     def _left(self, tier: Tier, blocks: Sequence[tuple[ContentKey, GroupId]]) -> None:
         if tier is Tier.G2:
+            self._disk.left(blocks)
             self._packs.left(blocks)
 
     def _end_section(self) -> None:

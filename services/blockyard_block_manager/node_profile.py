@@ -5,6 +5,7 @@ Threading: frozen values.
 
 from dataclasses import dataclass
 
+from blockyard.core.offload_plan import OffloadRules
 from blockyard.core.vocabulary import Epoch, NodeName
 from blockyard.runtime.settings import NodeSettings
 
@@ -32,6 +33,10 @@ class NodeProfile:
     """Blocks of engines that wait for room in G2."""
     g3_queue_blocks: int = 4_096
     """Blocks that wait for free G3 slots."""
+    g3_queue_bytes: int = 16 << 30
+    """Their bytes."""
+    disk_rules: OffloadRules = OffloadRules()
+    """Which blocks of G2 are written to G3."""
     g3_open_jobs: int = 8
     """G3 stores under way at once: bounds how much of G2 they pin."""
     g4_open_packs: int = 8
@@ -68,4 +73,9 @@ class NodeProfile:
             store_ttl_ms=settings.jobs.store_ttl_ms,
             queue_limit=settings.jobs.queue_limit,
             g4_open_packs=settings.g4.max_requests,
+            disk_rules=OffloadRules(
+                policy=settings.g3.write_policy,
+                least_uses=settings.g3.least_uses,
+                bytes_per_day=int(settings.g3.bytes_per_day),
+            ),
         )

@@ -115,6 +115,14 @@ class NodeTables:
         """Everything in G2, in the order in which it entered."""
         return list(self._names)
 
+    def name_in_g2(self, key: ContentKey, group: GroupId) -> BlockName | None:
+        """Full name of a block that G2 holds; None where it does not."""
+        return self._names.get((key, group))
+
+    def next_victims(self, tier: Tier, count: int) -> tuple[BlockFacts, ...]:
+        """Blocks that would leave a tier first; touches nothing."""
+        return self.pool(tier).next_victims(count)
+
     def named(self, blocks: Iterable[tuple[ContentKey, GroupId]]) -> dict[BlockScope, list[BlockName]]:
         """Those of these blocks that G2 holds, by their full names, by scope."""
         pool = self.pool(Tier.G2)

@@ -14,7 +14,7 @@ Threading: owned by the event loop of the service. No await.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from blockyard.core.block_name import BlockName, select
@@ -81,6 +81,8 @@ class Onboarder:
         self._spans = spans
         self._last_hops = LastHops(desk, freer, clock, self._advance)
         self.staged: Final = StagedLoads(tables)
+        self.on_used: Callable[[BlockScope, Sequence[BlockName]], None] = lambda scope, names: None
+        """Told which blocks a load found in G2."""
         self._loads: dict[LoadId, Load] = {}
         self._per_session: Counter[EngineSession] = Counter()
         self._dirty: set[Load] = set()
@@ -346,6 +348,9 @@ class Onboarder:
             outcome = unstaged(outcome) if load.staged else outcome
         self._metrics.load_ended(outcome, self._clock.monotonic() - load.opened_at)
         self._spans.load_ended(load.span, outcome)
+        found = [index for index, source in enumerate(outcome.sources) if source is Tier.G2]
+        if found:
+            self.on_used(load.scope, select(load.names, found))
         load.on_finished(load.load, outcome)
 
     def _stage_ttl_ms(self, load: Load) -> int:

@@ -21,10 +21,10 @@ from typing import Final, Generic
 
 from blockyard.core.clock import Clock
 from blockyard.core.errors import AttachedElsewhereError, FencedError, KernelError, NotAttachedError, RequestError
-from blockyard.core.job_queue import JobQueue
 from blockyard.core.job_tickets import Admission, AttachKind, Attachment, JobOutcome, JobTicket, Payload
 from blockyard.core.jobs import SEQ_WINDOW, GenerationRule, JobId, JobPhase, Refusal, generation_rule
 from blockyard.core.vocabulary import Epoch, Generation, ItemStatus, JobEnd, JobSeq, Lane
+from blockyard.core.work_queue import QueueLimits, WorkQueue
 
 __all__ = ["Admission", "AttachKind", "Attachment", "JobLedger", "JobOutcome", "JobTicket"]
 
@@ -60,7 +60,7 @@ class JobLedger(Generic[Payload]):
         self._epoch = Epoch(0)
         self._settled_below = 1
         self._entries: dict[JobId, _Entry[Payload]] = {}
-        self._queue: JobQueue[JobId] = JobQueue(max(limit, 1))
+        self._queue: WorkQueue[JobId, None, JobId] = WorkQueue(QueueLimits(max(limit, 1)))
         self._closed: dict[JobSeq, JobPhase] = {}
 
     # --- attach -------------------------------------------------------------------------------------------------
@@ -91,7 +91,8 @@ class JobLedger(Generic[Payload]):
         self._epoch = epoch
         self._settled_below = 1
         self._closed.clear()
-        self._queue.remove_if(lambda _: True)
+        for queued in self._queue.names():
+            self._queue.withdraw(queued)
         self._entries = {job: entry for job, entry in self._entries.items() if entry.phase is JobPhase.RUNNING}
         return AttachKind.TAKEOVER
 
@@ -150,7 +151,7 @@ class JobLedger(Generic[Payload]):
             return Admission.BUSY
         deadline = self._clock.monotonic() + ticket.ttl_ms / 1_000
         self._entries[ticket.job] = _Entry(ticket, deadline, JobPhase.QUEUED)
-        self._queue.push(ticket.lane, ticket.job)
+        self._queue.put(ticket.job, ticket.job, lane=None, priority=-ticket.lane)
         return Admission.QUEUED
 
     def cancel(self, epoch: Epoch, seqs: Iterable[int]) -> list[tuple[JobId, JobPhase]]:
@@ -159,7 +160,7 @@ class JobLedger(Generic[Payload]):
         for job in self._own(epoch, seqs):
             entry = self._entries.get(job)
             if entry is not None and entry.phase is JobPhase.QUEUED:
-                self._unqueue(job)
+                self._queue.withdraw(job)
                 entry.cancelled = True
                 self._end(entry, bytes([ItemStatus.SKIPPED]) * entry.ticket.items)
             elif entry is not None:
@@ -188,10 +189,10 @@ class JobLedger(Generic[Payload]):
 
         None where no such job waits.
         """
-        job = self._queue.pop(least)
-        if job is None:
+        jobs = self._queue.take(1, least_priority=-least)
+        if not jobs:
             return None
-        entry = self._entries[job]
+        entry = self._entries[jobs[0]]
         entry.phase = JobPhase.RUNNING
         return entry.ticket
 
@@ -294,9 +295,6 @@ class JobLedger(Generic[Payload]):
         entry.outcome = JobOutcome(entry.ticket.job, end, status, index_pending)
         return entry.outcome
 
-    def _unqueue(self, job: JobId) -> None:
-        self._queue.remove_if(lambda waiting: waiting == job)
-
     def _advance(self, settled_below: int) -> None:
         if settled_below <= self._settled_below:
             return
@@ -307,6 +305,6 @@ class JobLedger(Generic[Payload]):
         for job in settled:
             phase = self._entries[job].phase
             if phase is JobPhase.QUEUED:
-                self._unqueue(job)
+                self._queue.withdraw(job)
             if phase is not JobPhase.RUNNING:
                 del self._entries[job]

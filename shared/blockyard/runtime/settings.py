@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from blockyard.core.errors import ConfigurationError
+from blockyard.core.offload_plan import WritePolicy
 from blockyard.core.pack_plan import RECORD_HEADER_BYTES
 from blockyard.runtime.node_folder import DEFAULT_FOLDER
 from blockyard.runtime.setting_values import (
@@ -108,6 +109,13 @@ class G3Section(_Section):
     """Longest time that finished payloads wait for their sync."""
     commit_bytes: Size = Field(default=ByteSize(64 << 20), le=1 << 40)
     """So many payload bytes that wait start a sync at once."""
+    write_policy: WritePolicy = WritePolicy.WRITE_THROUGH
+    """When a block of G2 is written: as soon as it is there, or when it is among the next that G2 will give up."""
+    bytes_per_day: Size = Field(default=ByteSize(0), le=1 << 60)
+    """Most that is written within any 24 hours, to spare the disk; 0: no limit. At least one block."""
+    least_uses: int = Field(default=1, ge=1, le=32)
+    """Uses within some minutes that a block needs to be written; 1: every block is. The second use counts as 2, the
+    third as 4, and so on; every ten minutes take 1 off."""
 
     _folder = field_validator("folder", mode="before")(require_folder)
 
@@ -289,6 +297,13 @@ class NodeSettings(_Section):
         if given[0] is not given[1]:
             missing, present = ("g4.secret_key", "g4.access_key") if given[0] else ("g4.access_key", "g4.secret_key")
             raise ConfigurationError(f"missing: an account needs it beside {present}", key=missing)
+        return self
+
+    @model_validator(mode="after")
+    def _budget_is_a_block(self) -> Self:
+        if 0 < self.g3.bytes_per_day < self.node.block_bytes:
+            least = shown_size(self.node.block_bytes)
+            raise ConfigurationError(f"wrong value: must be 0 or at least one block ({least})", key="g3.bytes_per_day")
         return self
 
     @model_validator(mode="after")

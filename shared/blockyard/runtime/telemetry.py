@@ -122,6 +122,9 @@ class Metrics:
             "outcome",
         )
         self.evicted_blocks = self._counter("evicted_blocks", "Blocks evicted to make room.", "tier")
+        self.not_written_blocks = self._counter(
+            "not_written_blocks", "Blocks of G2 that a rule kept from G3, each time it did.", "reason"
+        )
         self.relatives_left = self._gauge(
             "relatives_left",
             "Blocks that stayed, being held, when one of their key in another group was evicted; since start.",

@@ -1,17 +1,18 @@
-"""Who wants to know when no store of some rows reads engine memory any more, or will.
+"""Who wants to know when work that may read his memory is over, however it ended.
 
-A ticket is open while it is held: by the call that registers the rows, by each of them in the backlog, and by each
-store that reads one.
+A ticket is open while it is held: by the call that asks for the work, and by each piece of it, from the moment it waits
+until it has settled.
 Invariants: ``on_settled`` is told exactly once, when the last holder lets go.
-Threading: owned by the event loop of the service.
+Threading: owned by one thread.
 """
 
 from collections.abc import Callable
-from typing import Self
+from typing import Self, final
 
 
-class StoreTicket:
-    """One registration; use as a context for the call that makes it."""
+@final
+class SettlementTicket:
+    """One request for work; use as a context for the call that makes it."""
 
     __slots__ = ("_holders", "_on_settled")
 

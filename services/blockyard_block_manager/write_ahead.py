@@ -1,0 +1,87 @@
+"""Which blocks G2 gives up next, and which of them still have to reach G3 for that: the look ahead of write-back.
+
+::
+
+    next victims of G2:  clean  clean  given up │ not written ...        ◄── up to the high mark
+                         └── may go now ────────┘    └── to be written while there is time
+
+A block is *clean* when G3 holds it, and *given up* when it was refused or failed there: neither holds anybody up.
+Invariants: nothing given up is asked for again before it was used again or left G2; looking changes no order.
+Threading: owned by the event loop of the service. No await.
+"""
+
+from collections.abc import Iterable
+from typing import final
+
+from blockyard.core.block_facts import BlockFacts
+from blockyard.core.vocabulary import ContentKey, GroupId, Tier
+from blockyard.core.watermarks import Reserve, Watermarks
+from blockyard_block_manager.node_tables import NodeTables
+
+_RESERVE_SHARE = 64
+"""G2 keeps 1/64 of its slots, at least one job's worth, free or clean."""
+
+
+@final
+class WriteAhead:
+    """The order in which G2 gives up blocks, and what of it is not written."""
+
+    def __init__(self, tables: NodeTables, job_blocks: int) -> None:
+        """Look at G2 of ``tables``; a job has at most ``job_blocks``."""
+        self._tables = tables
+        self._job_blocks = job_blocks
+        self._given_up: set[tuple[ContentKey, GroupId]] = set()
+        self._reserve: Reserve | None = None
+        self._high = 0
+        self._changed = True
+
+    def changed(self) -> None:
+        """Blocks came, left or were written."""
+        self._changed = True
+
+    def give_up(self, blocks: Iterable[tuple[ContentKey, GroupId]]) -> None:
+        """These blocks will not be written."""
+        self._given_up.update(blocks)
+        self._changed = True
+
+    def take_back(self, blocks: Iterable[tuple[ContentKey, GroupId]]) -> None:
+        """These blocks left G2, or were used: what was said of them is over."""
+        self._given_up.difference_update(blocks)
+        self._changed = True
+
+    def clear(self) -> None:
+        """G3 is empty: everything may be written again."""
+        self._given_up.clear()
+        self._changed = True
+
+    def spare(self, limit: int) -> int:
+        """Slots of G2, up to ``limit``, that can be granted without losing a block that is still to be written."""
+        free = self._tables.pool(Tier.G2).free
+        spare = min(free, limit)
+        for block in self._tables.next_victims(Tier.G2, limit - spare):
+            if not self._may_go(block):
+                break
+            spare += 1
+        return spare
+
+    def due(self) -> list[tuple[ContentKey, GroupId]]:
+        """Blocks to write now so that the reserve is whole again, the first victim first; perhaps none."""
+        if not self._changed or not self._tables.has(Tier.G2):
+            return []
+        self._changed = False
+        reserve = self._marks()
+        if not reserve.wanted(self.spare(self._high), self._high):
+            return []
+        victims = self._tables.next_victims(Tier.G2, self._high - self._tables.pool(Tier.G2).free)
+        return [(block.key, block.group) for block in victims if not self._may_go(block)]
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+    def _may_go(self, block: BlockFacts) -> bool:
+        given_up = (block.key, block.group) in self._given_up
+        return given_up or self._tables.holds(Tier.G3, [block.key], block.group)[0]
+
+    def _marks(self) -> Reserve:
+        if self._reserve is None:
+            marks = Watermarks.of(self._tables.pool(Tier.G2).capacity, _RESERVE_SHARE, self._job_blocks)
+            self._reserve, self._high = Reserve(marks), marks.high
+        return self._reserve

@@ -1,0 +1,190 @@
+"""Which blocks of G2 go down to G3, and when.
+
+Three questions, asked in this order::
+
+    select    when blocks land in G2 (write-through), or are the next to leave it (write-back): which are wanted in G3?
+    hopeless  before G3 makes room: which waiting blocks would be its next victims themselves?
+    confirm   when it is their turn: which may be written now?
+
+Rules: a block comes only after its parent, which is in G3, on its way there, or named with it, since a prefix with a
+hole serves nobody: ancestors that are still in G2 are selected along. A block is worth no more than its parent, so
+where the parent is among the next victims the child is not written. A block that was not wanted often enough lately
+stays where it is, and nothing is written beyond the bytes of the day. The copy in G3 is kept when a block goes up
+again.
+Invariants: what is selected or confirmed is closed under prefixes, given what the view holds; no name is both admitted
+and refused; confirmed bytes never exceed the budget.
+Threading: owned by one thread. Pure but for its counts of uses and its budget.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum, unique
+from typing import Final, Protocol, final
+
+from blockyard.core.block_name import BlockName
+from blockyard.core.clock import Clock
+from blockyard.core.endurance import EnduranceBudget
+from blockyard.core.use_counts import UseCounts
+from blockyard.core.vocabulary import ROOT_KEY, ContentKey, GroupId
+
+
+@unique
+class WritePolicy(StrEnum):
+    """When a block of G2 is written to G3."""
+
+    WRITE_THROUGH = "write_through"
+    """As soon as it is in G2."""
+    WRITE_BACK = "write_back"
+    """When it is among the next that G2 will give up."""
+
+
+@unique
+class OffloadRefusal(StrEnum):
+    """Why a block is not written."""
+
+    PARENT_ABSENT = "parent_absent"
+    """The block before it is neither in G3 nor to be had from G2."""
+    TOO_FEW_USES = "too_few_uses"
+    NEXT_VICTIM = "next_victim"
+    """The block before it is about to leave G3."""
+    WRITE_BUDGET = "write_budget"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadRules:
+    """Settings of the plan."""
+
+    policy: WritePolicy = WritePolicy.WRITE_THROUGH
+    least_uses: int = 1
+    """Lately counted uses that a block needs; 1 = every block is written."""
+    bytes_per_day: int = 0
+    """Most that is written within any 24 hours; 0 = no limit."""
+
+
+class TierView(Protocol):
+    """What the plan asks about blocks of one group."""
+
+    def in_g2(self, key: ContentKey) -> BlockName | None:
+        """Full name of a block that G2 holds."""
+        ...
+
+    def in_g3(self, key: ContentKey) -> bool:
+        """Whether G3 holds a block, or a copy into it has begun."""
+        ...
+
+    def queued(self, key: ContentKey) -> bool:
+        """Whether a block waits for its copy into G3."""
+        ...
+
+
+@final
+@dataclass(slots=True)
+class OffloadDecision:
+    """Answer of the plan: each name at most once; what is there already is not named."""
+
+    admitted: list[BlockName] = field(default_factory=list)
+    """Parents before their children."""
+    refused: dict[BlockName, OffloadRefusal] = field(default_factory=dict)
+
+
+@final
+class OffloadPlan:
+    """The rules of one node."""
+
+    def __init__(self, rules: OffloadRules, block_bytes: int, clock: Clock) -> None:
+        """Count uses and bytes only where a rule needs them.
+
+        Raises:
+            KernelError: the budget is smaller than one block.
+        """
+        self.rules: Final = rules
+        self._block_bytes = block_bytes
+        self._uses = UseCounts(clock) if rules.least_uses > 1 else None
+        self._budget = EnduranceBudget(rules.bytes_per_day, block_bytes, clock) if rules.bytes_per_day else None
+
+    def used(self, names: Iterable[BlockName], group: GroupId) -> None:
+        """Blocks were wanted: computed, or loaded."""
+        if self._uses is not None:
+            self._uses.saw((name.key, group) for name in names)
+
+    def select(self, names: Sequence[BlockName], group: GroupId, view: TierView) -> OffloadDecision:
+        """Which of these blocks of G2 are wanted in G3, with the ancestors they need there."""
+        decision = OffloadDecision()
+        settled: dict[ContentKey, OffloadRefusal | None] = {}
+        for name in names:
+            if name.key not in settled and not self._there(name.key, view):
+                self._select(name, group, view, settled, decision)
+        return decision
+
+    def hopeless(self, waiting: Iterable[BlockName], victims: Collection[ContentKey]) -> list[BlockName]:
+        """Which waiting blocks of one group to refuse as NEXT_VICTIM, where these are the next to leave G3."""
+        gone = set(victims)
+        refused: list[BlockName] = []
+        for name in sorted(waiting, key=lambda name: name.position):
+            if name.parent in gone:
+                gone.add(name.key)
+                refused.append(name)
+        return refused
+
+    def confirm(self, names: Sequence[BlockName], in_g3: Callable[[ContentKey], bool]) -> OffloadDecision:
+        """Which of these blocks, parents first, are written now; their bytes are spent."""
+        decision = OffloadDecision()
+        room = len(names) if self._budget is None else self._budget.affordable(self._block_bytes)
+        admitted: set[ContentKey] = set()
+        why: dict[ContentKey, OffloadRefusal] = {}
+        for name in names:
+            refusal = why.get(name.parent)
+            if refusal is None and name.parent != ROOT_KEY and name.parent not in admitted and not in_g3(name.parent):
+                refusal = OffloadRefusal.PARENT_ABSENT
+            if refusal is None and len(admitted) >= room:
+                refusal = OffloadRefusal.WRITE_BUDGET
+            if refusal is None:
+                admitted.add(name.key)
+                decision.admitted.append(name)
+            else:
+                why[name.key] = decision.refused[name] = refusal
+        if self._budget is not None:
+            self._budget.spend(len(admitted) * self._block_bytes)
+        return decision
+
+    def not_written(self, blocks: int) -> None:
+        """So many confirmed blocks are known not to have been written: the worker never began with them."""
+        if self._budget is not None:
+            self._budget.refund(blocks * self._block_bytes)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+    def _there(self, key: ContentKey, view: TierView) -> bool:
+        return view.in_g3(key) or view.queued(key)
+
+    def _select(
+        self,
+        name: BlockName,
+        group: GroupId,
+        view: TierView,
+        settled: dict[ContentKey, OffloadRefusal | None],
+        decision: OffloadDecision,
+    ) -> None:
+        """Settle a block and those before it that are not settled: from the first missing one all the way down."""
+        missing = [name]
+        refusal: OffloadRefusal | None = None
+        while (parent := missing[-1].parent) != ROOT_KEY and not self._there(parent, view):
+            if parent in settled:
+                refusal = settled[parent]
+                break
+            ancestor = view.in_g2(parent)
+            if ancestor is None:
+                refusal = OffloadRefusal.PARENT_ABSENT
+                break
+            missing.append(ancestor)
+        for each in reversed(missing):
+            if refusal is None and not self._used_enough(each, group):
+                refusal = OffloadRefusal.TOO_FEW_USES
+            settled[each.key] = refusal
+            if refusal is None:
+                decision.admitted.append(each)
+            else:
+                decision.refused[each] = refusal
+
+    def _used_enough(self, name: BlockName, group: GroupId) -> bool:
+        return self._uses is None or self._uses.count((name.key, group)) >= self.rules.least_uses

@@ -1,0 +1,213 @@
+"""Which blocks of G2 reach G3: by prefix, by use, within the budget of the day, at once or when G2 gives them up."""
+
+from tests.unit.block_manager.world import OW, Engine, MakeWorld, World
+
+from blockyard.core.chain_run import ChainRun
+from blockyard.core.offload_plan import OffloadRules, WritePolicy
+from blockyard.core.vocabulary import ItemStatus, JobKind, Tier
+from blockyard.testing.blocks import chain
+from blockyard.wire.worker_channel import Job
+
+BLOCK_BYTES = 4_096
+BACK = OffloadRules(policy=WritePolicy.WRITE_BACK)
+
+
+def keys(run: ChainRun) -> set[bytes]:
+    return {bytes(key) for key in run}
+
+
+def node(make_world: MakeWorld, rules: OffloadRules, max_items: int = 4, **sizes: object) -> tuple[World, Engine]:
+    world: World = make_world(g4=False, profile={"disk_rules": rules, "max_items": max_items}, **sizes).ready()
+    return world, world.connect("one")
+
+
+def refused(world: World, reason: str) -> float:
+    return world.counter("not_written_blocks_total", reason=reason)
+
+
+# --- prefixes ---------------------------------------------------------------------------------------------------------
+def test_a_block_whose_parent_failed_on_disk_brings_it_along_when_it_comes_again(make_world: MakeWorld) -> None:
+    world, one = node(make_world, OffloadRules())
+    run = chain("a", 4)
+    world.workers[OW].fault = lambda job, item: ItemStatus.IO_ERROR if job.kind is JobKind.G2_G3 else None
+    one.compute(run.slice(0, 3))
+    world.settle()
+    assert world.held(Tier.G3) == set()
+    world.workers[OW].fault = lambda job, item: None
+    one.compute(run.slice(3, 4), first_block=10)
+    world.settle()
+    assert world.held(Tier.G3) == keys(run)
+    world.at_rest()
+
+
+def test_a_block_is_not_written_behind_a_hole(make_world: MakeWorld) -> None:
+    world, one = node(make_world, OffloadRules())
+    run = chain("a", 4)
+    one.compute(run.slice(2, 4))
+    world.settle()
+    assert world.held(Tier.G2) == keys(run.slice(2, 4))
+    assert world.held(Tier.G3) == set()
+    assert refused(world, "parent_absent") == 2
+    one.compute(run.slice(0, 2), first_block=10)
+    world.settle()
+    assert world.held(Tier.G3) == keys(run.slice(0, 2)), "the others are not offered again by that"
+    world.at_rest()
+
+
+def test_a_chain_that_fills_the_disk_does_not_push_out_its_own_prefix(make_world: MakeWorld) -> None:
+    world, one = node(make_world, OffloadRules(), max_items=8, g2=16, g3=8)
+    run = chain("a", 12)
+    one.compute(run)
+    world.settle()
+    assert world.held(Tier.G3) == keys(run.slice(0, 8))
+    assert refused(world, "next_victim") == 4
+    assert world.counter("evicted_blocks_total", tier="g3") == 0
+    world.at_rest()
+
+
+# --- use and budget ---------------------------------------------------------------------------------------------------
+def test_with_a_threshold_a_block_is_written_at_its_second_use(make_world: MakeWorld) -> None:
+    world, one = node(make_world, OffloadRules(least_uses=2))
+    run = chain("a", 3)
+    one.compute(run)
+    world.settle()
+    assert world.held(Tier.G3) == set()
+    assert refused(world, "too_few_uses") == 3
+    load = one.load(run.slice(0, 2))
+    world.settle()
+    assert world.outcomes[load].usable == 2
+    assert world.held(Tier.G3) == keys(run.slice(0, 2))
+    world.connect("two").compute(run)
+    world.settle()
+    assert world.held(Tier.G3) == keys(run), "another engine computed it too"
+    world.at_rest()
+
+
+def test_no_more_than_the_budget_is_written_and_stores_go_on(make_world: MakeWorld) -> None:
+    world, one = node(make_world, OffloadRules(bytes_per_day=24 * 5 * BLOCK_BYTES), g2=8)
+    run = chain("a", 16)
+    one.compute(run)
+    world.settle()
+    assert world.held(Tier.G3) == keys(run.slice(0, 5))
+    assert len(world.held(Tier.G2)) == 8
+    assert refused(world, "write_budget") > 0
+    world.tick(3_600.0)
+    one.compute(chain("b", 8), first_block=20)
+    world.settle()
+    assert len(world.held(Tier.G3)) == 9
+    world.at_rest()
+
+
+def test_bytes_of_jobs_that_never_ran_are_given_back(make_world: MakeWorld) -> None:
+    world, one = node(make_world, OffloadRules(bytes_per_day=24 * 4 * BLOCK_BYTES), g2=8)
+    one.compute(chain("a", 4))
+    world.submit(OW)
+    world.workers[OW].work()
+    world.deliver(OW)
+    world.clear(Tier.G3)
+    one.compute(chain("b", 4), first_block=20)
+    world.settle()
+    assert world.held(Tier.G3) == keys(chain("b", 4))
+    world.at_rest()
+
+
+# --- write-back -------------------------------------------------------------------------------------------------------
+def test_write_back_leaves_the_disk_alone_while_g2_has_room(make_world: MakeWorld) -> None:
+    world, one = node(make_world, BACK, g2=16)
+    one.compute(chain("a", 8))
+    world.settle()
+    assert world.held(Tier.G2) == keys(chain("a", 8))
+    assert world.held(Tier.G3) == set()
+    world.at_rest()
+
+
+def test_write_back_loses_nothing_that_g2_gives_up(make_world: MakeWorld) -> None:
+    world, one = node(make_world, BACK, g2=16, g3=64)
+    run = chain("a", 40)
+    one.compute(run)
+    world.settle()
+    assert world.held(Tier.G2) | world.held(Tier.G3) == keys(run)
+    assert len(world.held(Tier.G2)) == 16
+    assert world.counter("dropped_total", reason="gone_from_g2") == 0
+    world.at_rest()
+
+
+def test_what_write_back_wrote_can_be_loaded_and_its_copy_on_disk_stays(make_world: MakeWorld) -> None:
+    world, one = node(make_world, BACK, g2=16, g3=64)
+    run = chain("a", 24)
+    one.compute(run)
+    world.settle()
+    written = world.held(Tier.G3)
+    load = one.load(run.slice(0, 8))
+    world.settle()
+    assert world.outcomes[load].usable == 8
+    assert written <= world.held(Tier.G3)
+    world.at_rest()
+
+
+def test_write_back_to_a_disk_that_fails_holds_no_store_up(make_world: MakeWorld) -> None:
+    world, one = node(make_world, BACK, g2=8, g3=64)
+    world.workers[OW].fault = lambda job, item: ItemStatus.IO_ERROR if job.kind is JobKind.G2_G3 else None
+    run = chain("a", 24)
+    one.compute(run)
+    world.settle()
+    assert len(world.held(Tier.G2)) == 8
+    assert world.held(Tier.G3) == set()
+    writes = world.counter("job_items_total", kind="g2_g3", status="io_error")
+    assert 0 < writes <= 24, "what failed is not tried again before it is used again"
+    world.at_rest()
+
+
+def test_write_back_stays_within_its_budget_and_stores_go_on(make_world: MakeWorld) -> None:
+    rules = OffloadRules(policy=WritePolicy.WRITE_BACK, bytes_per_day=24 * 5 * BLOCK_BYTES)
+    world, one = node(make_world, rules, g2=8, g3=64)
+    one.compute(chain("a", 30))
+    world.settle()
+    assert len(world.held(Tier.G3)) == 5
+    assert len(world.held(Tier.G2)) == 8
+    assert refused(world, "write_budget") >= 1
+    world.at_rest()
+
+
+def test_write_back_goes_on_after_the_disk_was_cleared(make_world: MakeWorld) -> None:
+    world, one = node(make_world, BACK, g2=8, g3=64)
+    one.compute(chain("a", 20))
+    world.settle()
+    done = world.clear(Tier.G3)
+    world.settle()
+    assert len(done) == 1
+    one.compute(chain("b", 20), first_block=30)
+    world.settle()
+    assert keys(chain("b", 20)) <= world.held(Tier.G2) | world.held(Tier.G3)
+    world.at_rest()
+
+
+def test_write_back_keeps_a_reserve_so_that_no_store_waits_for_the_disk(make_world: MakeWorld) -> None:
+    world, one = node(make_world, BACK, g2=16, g3=64)
+    one.compute(chain("a", 16))
+    world.settle()
+    assert world.held(Tier.G3) == keys(chain("a", 16)), "the tail is next, and its prefix came along"
+    one.compute(chain("b", 1), first_block=20)
+    job = world.core.desk.take(OW)
+    assert isinstance(job, Job)
+    assert job.kind is JobKind.G1_G2
+
+
+def test_write_back_waits_for_the_disk_where_nothing_is_in_reserve(make_world: MakeWorld) -> None:
+    world, one = node(make_world, BACK, g2=16, g3=64)
+    one.compute(chain("a", 16))
+    kinds = []
+    while (job := world.core.desk.take(OW)) is not None:
+        kinds.append(job.kind)
+        world._submit(OW, job)
+    world.workers[OW].work()
+    world.deliver(OW)
+    one.compute(chain("b", 4), first_block=20)
+    while (job := world.core.desk.take(OW)) is not None:
+        kinds.append(job.kind)
+        world._submit(OW, job)
+    assert kinds == [JobKind.G1_G2] * 4 + [JobKind.G2_G3] * 4
+    world.settle()
+    assert len(world.held(Tier.G2)) == 16
+    assert keys(chain("b", 4)) <= world.held(Tier.G2)
+    world.at_rest()
