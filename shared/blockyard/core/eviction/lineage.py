@@ -14,8 +14,10 @@ refused: of two rows with one name the later is a leaf, and of rows that are eac
 Threading: the owner thread of the table.
 """
 
+import heapq
 from array import array
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
 from enum import Enum, unique
 from functools import partial
 from typing import Final, final
@@ -77,10 +79,27 @@ class LineagePolicy:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[BlockId]:
-        """Rows in eviction order."""
-        order = self.take(len(self))
-        self.put_back(order)
-        return iter(order)
+        """Rows in eviction order; the first few cost little."""
+        leaves, bare = iter(self._leaves), list[tuple[int, BlockId]]()
+        gone, shown, tick = Counter[bytes](), set[BlockId](), self._tick
+        leaf = next(leaves, None)
+        while len(shown) < len(self):
+            if leaf is not None and (not bare or self._ticks[leaf] < bare[0][0]):
+                row, leaf = leaf, next(leaves, None)
+            elif bare:
+                row = heapq.heappop(bare)[1]
+            else:
+                row = self._oldest(shown)
+            if row in shown:
+                continue
+            yield row
+            shown.add(row)
+            parent = self._parents[row]
+            gone[parent] += 1
+            if gone[parent] == self._children[parent] and parent in self._named:
+                tick += 1
+                above = self._named[parent]
+                heapq.heappush(bare, (self._ticks[above] if self._order is LeafOrder.TICK else tick, above))
 
     def touch(self, blocks: Sequence[BlockId]) -> None:
         """Nothing: the order follows from when rows became inactive, and from the chains."""
@@ -102,10 +121,7 @@ class LineagePolicy:
         """Remove and return leaves, each before what it lays bare."""
         taken: list[BlockId] = []
         for _ in range(min(count, len(self._rows))):
-            # Rows without a leaf among them name each other in a circle.
-            row = next(iter(self._leaves.take(1)), None)
-            if row is None:
-                row = min(self._named.values(), key=self._ticks.__getitem__)
+            (row,) = self._leaves.take(1) or [self._oldest(frozenset())]
             taken.append(row)
             bare = self._unlink(row)
             if bare is not None:
@@ -120,6 +136,10 @@ class LineagePolicy:
 
     def forget(self, blocks: Sequence[BlockId]) -> None:
         """Nothing: no history is kept."""
+
+    def _oldest(self, besides: Set[BlockId]) -> BlockId:
+        """Oldest of the rows besides these, none of which is a leaf: they name each other in a circle."""
+        return min((row for row in self._named.values() if row not in besides), key=self._ticks.__getitem__)
 
     def _tick_on(self, rows: Sequence[BlockId]) -> None:
         ticks, tick = self._ticks, self._tick

@@ -44,8 +44,18 @@ class RowHeap:
         return bool(self._marks[row])
 
     def __iter__(self) -> Iterator[BlockId]:
-        """Rows in order; changes nothing."""
-        return (BlockId(entry & _ROW_MASK) for entry in sorted(self._counting()))
+        """Rows in order; changes nothing. The first few cost little, however many there are."""
+        entries, shown = self._entries, -1
+        # Nothing below a place of the heap is smaller than what stands there.
+        open_places = [(entry, 0) for entry in entries[:1]]
+        while open_places:
+            entry, place = heapq.heappop(open_places)
+            for below in range(2 * place + 1, min(2 * place + 3, len(entries))):
+                heapq.heappush(open_places, (entries[below], below))
+            # A row that left and came back to its place has two equal entries.
+            if entry != shown and self._counts(entry):
+                shown = entry
+                yield BlockId(entry & _ROW_MASK)
 
     def push(self, rows: Iterable[BlockId], ranks: Iterable[int]) -> None:
         """Add rows that do not stand here, behind those of the same rank."""
@@ -77,30 +87,25 @@ class RowHeap:
 
     def take(self, count: int, below: int | None = None) -> list[BlockId]:
         """Remove and return up to ``count`` rows from the front; with ``below`` only those of a smaller rank."""
-        entries, numbers, marks = self._entries, self._numbers, self._marks
+        entries, marks = self._entries, self._marks
         taken: list[BlockId] = []
         while entries and len(taken) < count:
             entry = entries[0]
             if below is not None and entry >> _RANK_SHIFT >= below:
                 break
             heapq.heappop(entries)
-            row = BlockId(entry & _ROW_MASK)
-            if marks[row] and numbers[row] == entry >> _ROW_BITS & _NUMBER_MASK:
+            if self._counts(entry):
+                row = BlockId(entry & _ROW_MASK)
                 marks[row] = 0
                 taken.append(row)
         self._size -= len(taken)
         return taken
 
-    def _counting(self) -> set[int]:
-        """Entries of rows that stand here; a set, since a row may have left and come back to its place."""
-        numbers, marks = self._numbers, self._marks
-        return {
-            entry
-            for entry in self._entries
-            if marks[entry & _ROW_MASK] and numbers[entry & _ROW_MASK] == entry >> _ROW_BITS & _NUMBER_MASK
-        }
+    def _counts(self, entry: int) -> bool:
+        row = entry & _ROW_MASK
+        return bool(self._marks[row]) and self._numbers[row] == entry >> _ROW_BITS & _NUMBER_MASK
 
     def _shrink(self) -> None:
         if len(self._entries) > 2 * self._size + _FEW:
-            self._entries = list(self._counting())
+            self._entries = list(set(filter(self._counts, self._entries)))
             heapq.heapify(self._entries)

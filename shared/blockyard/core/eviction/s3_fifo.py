@@ -55,26 +55,29 @@ class S3FifoPolicy:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[BlockId]:
-        """Rows in eviction order, as long as nothing is used."""
+        """Rows in eviction order, as long as nothing is used; the first few cost little."""
         yield from self._front.rows()
-        small, main = (deque(self._queues[queue]) for queue in (_SMALL, _MAIN))
-        uses = bytearray(self._uses)
+        small, main = (iter(self._queues[queue]) for queue in (_SMALL, _MAIN))
+        small_left, main_left = (len(self._queues[queue]) for queue in (_SMALL, _MAIN))
         size = self._sizes[_SMALL] - sum(self._counted[row] == _SMALL for row in self._front.rows())
-        while small or main:
-            if small and (size > self._room or not main):
-                row = small.popleft()
+        again, uses = deque[BlockId](), dict[BlockId, int]()
+        while small_left or main_left:
+            if small_left and (size > self._room or not main_left):
+                row = next(small)
+                small_left -= 1
                 size -= 1
-                if uses[row]:
-                    uses[row] = 0
-                    main.append(row)
-                    continue
+                passed, uses[row] = self._uses[row] > 0, 0
             else:
-                row = main.popleft()
-                if uses[row]:
-                    uses[row] -= 1
-                    main.append(row)
-                    continue
-            yield row
+                waiting = next(main, None)
+                row = again.popleft() if waiting is None else waiting
+                main_left -= 1
+                left = uses.get(row, self._uses[row])
+                passed, uses[row] = left > 0, max(0, left - 1)
+            if passed:
+                again.append(row)
+                main_left += 1
+            else:
+                yield row
 
     def touch(self, blocks: Sequence[BlockId]) -> None:
         """Count the use; a block that is new in its row enters a queue instead."""
