@@ -4,6 +4,7 @@ import pytest
 
 from blockyard.core.errors import RequestError
 from blockyard.core.kvbm_hashing import (
+    CHAIN_SEED,
     KvbmVersion,
     MediaRun,
     block_hashes,
@@ -65,3 +66,64 @@ def test_impossible_media_runs_are_refused(media: list[MediaRun]) -> None:
 def test_a_block_holds_at_least_one_token() -> None:
     with pytest.raises(RequestError):
         block_hashes([1], 0, 1337)
+
+
+def test_sequence_hashes_of_a_suffix_continue_those_of_its_prefix() -> None:
+    blocks = block_hashes(range(1, 25), 4, 7)
+    for version in KvbmVersion:
+        whole = sequence_hashes(blocks, version, 7)
+        assert whole[2:] == sequence_hashes(blocks[2:], version, 7, parent=whole[1])
+        assert sequence_hashes([], version, 7, parent=whole[1]) == []
+        assert whole[0] == blocks[0]
+
+
+def test_a_run_over_many_blocks_counts_its_offset_on() -> None:
+    tokens = list(range(16))
+    whole = block_hashes(tokens, 4, CHAIN_SEED, [MediaRun(2, 12, 0xAB)])
+    assert len(set(whole)) == 4
+    assert whole[1] != block_hashes(tokens[4:8], 4, CHAIN_SEED, [MediaRun(0, 4, 0xAB)])[0]
+    assert whole[0] == block_hashes(tokens[:4], 4, CHAIN_SEED, [MediaRun(2, 2, 0xAB)])[0]
+
+
+def test_a_run_in_the_incomplete_last_block_changes_nothing() -> None:
+    tokens = list(range(7))
+    assert block_hashes(tokens, 4, CHAIN_SEED, [MediaRun(5, 2, 1)]) == block_hashes(tokens, 4, CHAIN_SEED)
+
+
+def test_lora_and_salt_change_every_block_and_an_empty_text_is_absent() -> None:
+    for version in KvbmVersion:
+        seeds = [
+            salt_hash(version, lora=lora, salt=salt) for lora, salt in (("", ""), ("a", ""), ("", "a"), ("a", "a"))
+        ]
+        hashes = [block_hashes(range(8), 4, seed) for seed in seeds]
+        assert len({value for blocks in hashes for value in blocks}) == 8
+        assert seeds[0] == salt_hash(version)
+
+
+@pytest.mark.parametrize("value", [-1, 2**64])
+def test_hashes_and_seeds_beyond_64_bits_are_refused(value: int) -> None:
+    for call in (
+        lambda: block_hashes([1], 1, value),
+        lambda: sequence_hashes([value], KvbmVersion.V2, 0),
+        lambda: sequence_hashes([1, value], KvbmVersion.V2, 0),
+        lambda: sequence_hashes([1], KvbmVersion.V2, 0, parent=value),
+        lambda: sequence_hashes([1], KvbmVersion.V1, value),
+        lambda: [router_block_hash([1], [value])],
+        lambda: [router_block_hash([1], seed=value)],
+    ):
+        with pytest.raises(RequestError):
+            call()
+
+
+@pytest.mark.parametrize("tokens", [[-1], [2**32], [1.5], ["a"]], ids=str)
+def test_what_is_no_token_is_refused(tokens: list[int]) -> None:
+    for call in (lambda: block_hashes(tokens, 1, 0), lambda: [router_block_hash(tokens)]):
+        with pytest.raises(RequestError):
+            call()
+
+
+@pytest.mark.parametrize("version", KvbmVersion)
+def test_a_text_that_is_no_unicode_is_refused(version: KvbmVersion) -> None:
+    for texts in ({"lora": "\ud800"}, {"salt": "\ud800"}):
+        with pytest.raises(RequestError):
+            salt_hash(version, **texts)

@@ -82,3 +82,27 @@ def test_the_older_positional_hash_keeps_the_sequence_hash_in_its_low_half() -> 
         assert value >> (64 + bits) & ((1 << (62 - bits)) - 1) == position
     with pytest.raises(RequestError):
         positional_sequence_hash(2**31, CURRENT, PARENT)
+
+
+@pytest.mark.parametrize("value", [-1, 2**64])
+def test_hashes_beyond_64_bits_are_refused(value: int) -> None:
+    for call in (
+        lambda: PositionalLineageHash.of(1, value, PARENT),
+        lambda: PositionalLineageHash.of(1, CURRENT, value),
+        lambda: PositionalLineageHash.of(1, CURRENT).extend(value),
+        lambda: lineage_hashes([1, value]),
+        lambda: positional_sequence_hash(1, value, PARENT),
+        lambda: positional_sequence_hash(1, CURRENT, value),
+    ):
+        with pytest.raises(RequestError):
+            call()
+
+
+def test_a_chain_longer_than_the_widest_form_is_refused() -> None:
+    assert len(lineage_hashes([1], first_position=2**24 - 1, parent=1)) == 1
+    with pytest.raises(RequestError):
+        lineage_hashes([1, 2], first_position=2**24 - 1, parent=1)
+    with pytest.raises(RequestError):
+        PositionalLineageHash.of(2**24 - 1, CURRENT, PARENT).extend(CURRENT)
+    with pytest.raises(RequestError):
+        positional_sequence_hash(-1, CURRENT, PARENT)
