@@ -60,7 +60,7 @@ async def test_calls_name_the_trace_of_the_engines_request(tmp_path: Path) -> No
         assert node.traces_of(channel.Hello) == [NO_TRACE]
 
 
-@pytest.mark.parametrize("trace", ["", "no trace", "x" * 100_000, new_trace().upper()])
+@pytest.mark.parametrize("trace", ["", "no trace", "x" * 100_000, f"00-{'AB' * 16}-{'CD' * 8}-01"])
 async def test_what_is_no_trace_is_not_sent(tmp_path: Path, trace: str) -> None:
     async with connected(tmp_path / "s") as (client, _, node):
         await client.lookup(RUN, trace=trace)
