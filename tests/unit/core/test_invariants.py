@@ -13,11 +13,12 @@ from blockyard.core.removal import evict
 from blockyard.core.states import DOOMED, DUPLICATE, OTHER_END, DuplicatePolicy, RowState
 from blockyard.core.vocabulary import BlockId, Tier
 from blockyard.testing.blocks import chain, columns, key
+from blockyard.testing.clock import FakeClock
 
 
 def make_table() -> BlockTable:
     """Rows 0 and 1 are free, 2 mutable, 3 held, 4 inactive, 5 awaits freeing, 6 is abandoned, 7 duplicates 3."""
-    table = BlockTable(Tier.G2, 8, LruPolicy, DuplicatePolicy.ALLOW, False, 1, BlockRegistry())
+    table = BlockTable(Tier.G2, 8, LruPolicy, DuplicatePolicy.ALLOW, False, 1, BlockRegistry(), FakeClock())
     rows, _ = table.grant(8, evict=False)
     table.abandon(rows[6:7])
     table.stage(rows[3:6])
