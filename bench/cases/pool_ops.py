@@ -170,18 +170,17 @@ class _OwnPool:
         return Timed(count * DEPTH * len(self._groups), spent["allocate"] + spent["register"] + spent["free"] + found)
 
     def _find(self, chains: list[_Chain]) -> float:
-        clock, match = time.perf_counter, self._pool.match
-        seconds = 0.0
-        for chain in chains:
-            for group in self._groups:
-                # As they come off a wire: equal, but not the objects whose hashes were computed at registration.
-                keys = [ContentKey(bytes(bytearray(key))) for key in chain.keys]
-                begin = clock()
-                found = match(keys, GroupId(group))
-                seconds += clock() - begin
-                if list(found.ids) != chain.rows[group]:
-                    raise WrongBytesError(_ELSEWHERE)
-                found.release()
+        asked = [(chain, group) for chain in chains for group in self._groups]
+        # As they come off a wire: equal, but not the objects whose hashes were computed at registration.
+        keys = [[ContentKey(bytes(bytearray(key))) for key in chain.keys] for chain, _ in asked]
+        match = self._pool.match
+        begin = time.perf_counter()
+        found = [match(names, GroupId(group)) for names, (_, group) in zip(keys, asked, strict=True)]
+        seconds = time.perf_counter() - begin
+        for blocks, (chain, group) in zip(found, asked, strict=True):
+            if list(blocks.ids) != chain.rows[group]:
+                raise WrongBytesError(_ELSEWHERE)
+            blocks.release()
         return seconds
 
     def _drawn(self, count: int) -> list[_Chain]:
