@@ -99,7 +99,7 @@ class IndexMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.index = HolderIndex(self.max_blocks)
+        self.index = HolderIndex(self.max_blocks, sweep_part=1)
         self.sets = {node: EventFold() for node in NODES}
         self.credited: dict[str, tuple[EventOwner, ...]] = {}
         for node in NODES:

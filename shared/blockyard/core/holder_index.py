@@ -34,7 +34,7 @@ from blockyard.core.tier_digest import NOTHING_HELD, TierDigest, TierDigests, pl
 from blockyard.core.vocabulary import ContentKey, Epoch, EventSeq, GroupId, IdentityDigest, Tier
 
 DEFAULT_MAX_BLOCKS: Final = 16_000_000
-_SWEEP_AT_LEAST: Final = 512
+_SWEEP_PART: Final = 512
 _ONE_GROUP: Final = (GroupId(0),)
 
 
@@ -83,18 +83,20 @@ class IndexCounts:
 class HolderIndex:
     """Holders of blocks over all publishers and identities."""
 
-    __slots__ = ("_board", "_max_blocks", "_publishers", "_tables", "counts")
+    __slots__ = ("_board", "_max_blocks", "_publishers", "_sweep_part", "_tables", "counts")
 
-    def __init__(self, max_blocks: int = DEFAULT_MAX_BLOCKS) -> None:
+    def __init__(self, max_blocks: int = DEFAULT_MAX_BLOCKS, sweep_part: int = _SWEEP_PART) -> None:
         """Start with nothing.
 
         Args:
             max_blocks: most keys, counted per group and identity.
+            sweep_part: how many keys ``apply`` looks at, at least, to take away what dropped publishers had.
         """
-        if max_blocks < 1:
-            raise RequestError("an index has room for blocks", max_blocks=max_blocks)
+        if max_blocks < 1 or sweep_part < 1:
+            raise RequestError("an index has room, and sweeps some", max_blocks=max_blocks, sweep_part=sweep_part)
         self.counts: Final = IndexCounts()
         self._max_blocks = max_blocks
+        self._sweep_part = sweep_part
         self._tables: dict[IdentityDigest, HolderTable] = {}
         self._board = ReaderBoard()
         self._publishers: dict[str, _Followed] = {}
@@ -160,7 +162,7 @@ class HolderIndex:
                 known.seq = published.seq
                 self.counts.events += 1
                 looked += self._change(published.instance, known, published.event)
-        self._sweep(_SWEEP_AT_LEAST + looked)
+        self._sweep(self._sweep_part + looked)
 
     def restore(self, instance: str, epoch: Epoch, seq: EventSeq, events: Iterable[StoredEvent]) -> None:
         """Put the set that ``instance`` held at ``seq`` in place of what is known; an older epoch changes nothing."""
@@ -203,7 +205,7 @@ class HolderIndex:
         scope = event.scope
         table = self._tables.get(scope.identity)
         if table is None:
-            table = self._tables[scope.identity] = HolderTable()
+            table = self._tables[scope.identity] = HolderTable(self._sweep_part)
         holder = table.holder(instance, event.owner, tier)
         room = self._room(len(event.blocks))
         grown, refused = table.add(holder, scope.group, scope.tenant, event.blocks.keys, room)

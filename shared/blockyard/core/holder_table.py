@@ -23,7 +23,6 @@ from blockyard.core.events import EventOwner
 from blockyard.core.tier_digest import TierDigest
 from blockyard.core.vocabulary import ContentKey, GroupId, TenantDigest, Tier
 
-_SWEEP_PART: Final = 512
 _Keys = dict[ContentKey, "Cell"]
 
 
@@ -61,10 +60,11 @@ class Holder:
 class HolderTable:
     """Blocks of one identity."""
 
-    __slots__ = ("_cells", "_free", "_groups", "_holders", "_named", "_retired", "_sweep", "_swept")
+    __slots__ = ("_cells", "_free", "_groups", "_holders", "_named", "_retired", "_sweep", "_sweep_part")
 
-    def __init__(self) -> None:
-        """Start with nothing."""
+    def __init__(self, sweep_part: int) -> None:
+        """Start with nothing; sweep so many keys at a time."""
+        self._sweep_part = sweep_part
         self._groups: dict[GroupId, _Keys] = {}
         self._holders: list[Holder | None] = []
         self._named: dict[tuple[str, EventOwner, Tier], Holder] = {}
@@ -72,7 +72,6 @@ class HolderTable:
         self._cells: WeakValueDictionary[tuple[int, TenantDigest], Cell] = WeakValueDictionary()
         self._retired: list[Holder] = []
         self._sweep: Iterator[int] | None = None
-        self._swept: tuple[Holder, ...] = ()
 
     @property
     def blocks(self) -> int:
@@ -197,7 +196,7 @@ class HolderTable:
         bits = sum(holder.bit for holder in targets)
         for group, table in list(self._groups.items()):
             keys = iter(list(table))
-            while part := list(islice(keys, _SWEEP_PART)):
+            while part := list(islice(keys, self._sweep_part)):
                 self._take(table, _held(table, part, bits), bits)
                 yield len(part)
             if not table:
