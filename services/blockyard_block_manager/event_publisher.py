@@ -1,7 +1,8 @@
 """From the outbox to the bus: in order, at least once, never in the way of anything else.
 
-While the bus is away events wait in the outbox; what its ring drops meanwhile leaves a hole in the numbers, which is
-the declaration to consumers. Publication goes on from the first message that was not acknowledged.
+While the bus is away, or the name of the node is not its own, events wait in the outbox; what its ring drops meanwhile
+leaves a hole in the numbers, which is the declaration to consumers. Publication goes on from the first message that was
+not acknowledged.
 Invariants: one publisher per outbox; a message is marked published only after its acknowledgement.
 Threading: one event loop; one task.
 """
@@ -46,13 +47,23 @@ class EventBus(Protocol):
 class EventPublisher:
     """Publishes one outbox; ``run`` is its task."""
 
-    def __init__(self, outbox: Outbox, bus: EventBus, stream: StreamSpec, subject: str, metrics: Metrics) -> None:
-        """Publish on ``subject`` of ``stream``."""
+    def __init__(
+        self,
+        outbox: Outbox,
+        bus: EventBus,
+        stream: StreamSpec,
+        subject: str,
+        metrics: Metrics,
+        *,
+        may_speak: Callable[[], bool],
+    ) -> None:
+        """Publish on ``subject`` of ``stream`` while ``may_speak`` says that the name in it is this node's."""
         self._outbox = outbox
         self._bus = bus
         self._stream = stream
         self._subject = subject
         self._metrics = metrics
+        self._may_speak = may_speak
         for failure in (UnavailableError.code, DeadlineExceededError.code):
             metrics.dependency_errors.labels(Server.NATS, failure)
         self._cursor = EventSeq(0)
@@ -99,6 +110,8 @@ class EventPublisher:
             )
             for message in batch.messages
         ]
+        if not self._may_speak():
+            return False
         outcome = await self._publish_window(messages)
         if outcome.acked:
             self._cursor = batch.messages[outcome.acked - 1].seq
@@ -138,8 +151,12 @@ class EventPublisher:
         self._metrics.events_overwritten.inc(overwritten - self._counted)
         self._counted = overwritten
 
+    def lease_changed(self) -> None:
+        """Whether the node may speak for its name may have changed."""
+        self._retry.reset()
+        self._back.set()
+        self._wake.set()
+
     def _bus_changed(self, state: BusState) -> None:
         if state is BusState.CONNECTED:
-            self._retry.reset()
-            self._back.set()
-            self._wake.set()
+            self.lease_changed()

@@ -7,10 +7,10 @@ Threading: one event loop.
 
 from typing import Final
 
+from blockyard.core.name_lease import LeaseState
 from blockyard.core.vocabulary import WorkerRole
 from blockyard.runtime.bus_values import BusState
 from blockyard.runtime.http import Health
-from blockyard.runtime.lease import LeaseState
 from blockyard.runtime.telemetry import Metrics, Server
 from blockyard_block_manager.node_core import NodeCore
 from blockyard_block_manager.recovery import WorkerPhase

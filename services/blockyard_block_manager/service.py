@@ -18,8 +18,10 @@ from typing import Final
 
 import msgspec
 
+from blockyard.core.clock import BootClock
 from blockyard.core.errors import FencedError
 from blockyard.core.job_table import JobLimits
+from blockyard.core.name_lease import LeaseState
 from blockyard.core.outbox import Outbox
 from blockyard.core.vocabulary import EventSeq, WorkerRole
 from blockyard.runtime.bus import Bus
@@ -100,8 +102,9 @@ async def serve(context: ServiceContext) -> None:
         http = await stack.enter_async_context(context.serve_http(settings.http.block_manager_port, application))
         readiness = Readiness(context.health, context.metrics, core)
         bus.listen(lambda state: readiness.bus_changed(state, bus.obstacle))
-        publisher = _publisher(context, core, bus)
-        lease = _lease(context, core, bus, http.advertise(), readiness)
+        lease = _lease(context, core, bus, http.advertise())
+        publisher = _publisher(context, core, bus, lease)
+        lease.on_change = lambda state, detail: _lease_changed(readiness, publisher, state, detail)
         stack.push_async_callback(lease.release)
         stack.push_async_callback(node.index.close)
         arena = stack.enter_context(ArenaKeeper())
@@ -205,12 +208,18 @@ def _workers(g4_enabled: bool) -> dict[WorkerRole, ServiceName]:
     return workers
 
 
-def _publisher(context: ServiceContext, core: NodeCore, bus: Bus) -> EventPublisher:
+def _lease_changed(readiness: Readiness, publisher: EventPublisher, state: LeaseState, detail: str) -> None:
+    readiness.lease_changed(state, detail)
+    publisher.lease_changed()
+
+
+def _publisher(context: ServiceContext, core: NodeCore, bus: Bus, lease: InstanceLease) -> EventPublisher:
     node, nats = context.settings.node, context.settings.nats
     stream = StreamSpec(name=EVENT_STREAM, subjects=(EVENT_SUBJECTS,), max_bytes=int(nats.stream_max_bytes))
     subject = events_of(node.namespace, node.name)
     traced = TracedBus(bus, context.tracer)
-    publisher = EventPublisher(core.events.outbox, traced, stream, subject, context.metrics)
+    outbox = core.events.outbox
+    publisher = EventPublisher(outbox, traced, stream, subject, context.metrics, may_speak=lambda: lease.may_speak)
 
     def appended(seq: EventSeq) -> None:
         context.metrics.events_appended.inc()
@@ -220,7 +229,7 @@ def _publisher(context: ServiceContext, core: NodeCore, bus: Bus) -> EventPublis
     return publisher
 
 
-def _lease(context: ServiceContext, core: NodeCore, bus: Bus, url: str, readiness: Readiness) -> InstanceLease:
+def _lease(context: ServiceContext, core: NodeCore, bus: Bus, url: str) -> InstanceLease:
     node = context.settings.node
     record = InstanceRecord(
         instance=core.profile.instance,
@@ -230,4 +239,4 @@ def _lease(context: ServiceContext, core: NodeCore, bus: Bus, url: str, readines
         version=importlib.metadata.version("blockyard"),
     )
     key = instance_key(node.namespace, node.name)
-    return InstanceLease(bus, context.settings.nats, key, record, readiness.lease_changed)
+    return InstanceLease(bus, context.settings.nats, key, record, BootClock())

@@ -15,9 +15,9 @@ from blockyard.core import errors
 from blockyard.core.arena_writers import WriterState
 from blockyard.core.jobs import Refusal
 from blockyard.core.miss_reason import MissReason
+from blockyard.core.name_lease import LeaseState
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import ItemStatus, JobKind, Lane, Tier, WorkerRole
-from blockyard.runtime.lease import LeaseState
 from blockyard.runtime.node_folder import ServiceName
 from blockyard.runtime.telemetry import Edge, LookupOutcome, Metrics, Operation, Server
 from blockyard.runtime.tracing import SpanDrop

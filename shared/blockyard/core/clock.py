@@ -30,3 +30,11 @@ class SystemClock:
     def wall_ms(self) -> int:
         """Milliseconds of CLOCK_REALTIME."""
         return time.time_ns() // 1_000_000
+
+
+class BootClock(SystemClock):
+    """The clock of this machine, which goes on while the machine sleeps: for what others wait for meanwhile."""
+
+    def monotonic(self) -> float:
+        """Seconds of CLOCK_BOOTTIME."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,26 +1,21 @@
-"""The lease by which a node owns its name, and the list of nodes that hold one.
+"""The task that keeps a node's lease on its name, and the list of nodes that hold one.
 
-::
-
-            ┌──────── server away ────────► AWAY ──── back ───┐
-    PENDING ┴─ no record, or own older one ─► HELD ◄──────────┤
-            └─ live record of another folder ─► TAKEN ─ it expires ─┘      own folder, higher epoch ─► FENCED (for good)
-
-Invariants: a record is written only over the revision that was read, so two nodes never both hold a name; a lease lost
-because the server was away or forgot it is made again with the same epoch. The lease is news for others: losing it
-stops nobody from serving local tiers.
+``core.name_lease`` decides what is read and written, and when the node may speak for its name; this carries it to the
+server and tells about changes. The lease is news for others: losing it stops nobody from serving local tiers.
 Threading: one event loop, no other thread.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from enum import StrEnum, unique
 from typing import Final
 
 import msgspec
 
+from blockyard.core.clock import Clock
 from blockyard.core.errors import RevisionConflictError, UnavailableError
+from blockyard.core.name_lease import LeaseState, LeaseStep, NameHolder, NameLease, NextLeaseStep, WriteRecord
+from blockyard.core.vocabulary import Epoch
 from blockyard.runtime.backoff import Backoff
 from blockyard.runtime.bus import Bus
 from blockyard.runtime.bus_values import BucketSpec, BusState
@@ -29,22 +24,11 @@ from blockyard.runtime.settings import NatsSection
 from blockyard.wire.events import InstanceRecord
 from blockyard.wire.subjects import INSTANCE_BUCKET
 
+LeaseListener = Callable[[LeaseState, str], None]
+"""Told the new state and, where useful, who stands in the way."""
 _RETRY_SECONDS: Final = 0.2
 _log: Final = get_logger(__name__)
 _decoder: Final = msgspec.json.Decoder(InstanceRecord)
-
-
-@unique
-class LeaseState(StrEnum):
-    """Who owns the name."""
-
-    PENDING = "pending"
-    HELD = "held"
-    AWAY = "away"
-    TAKEN = "taken"
-    """Another state folder holds a live record under this name."""
-    FENCED = "fenced"
-    """This state folder has a record of a later life: this one must take a higher epoch or end."""
 
 
 class InstanceLease:
@@ -56,7 +40,7 @@ class InstanceLease:
         section: NatsSection,
         key: str,
         record: InstanceRecord,
-        on_change: Callable[[LeaseState, str], None] | None = None,
+        clock: Clock,
     ) -> None:
         """Prepare.
 
@@ -65,17 +49,16 @@ class InstanceLease:
             section: how long a lease lives and how often it is renewed.
             key: key of the node (see ``wire.subjects.instance_key``).
             record: what others shall see.
-            on_change: called with the new state and, where useful, who stands in the way.
+            clock: source of monotonic time, which goes on while the machine sleeps.
         """
         self._bus = bus
         self._bucket = instance_bucket(section)
         self._tick_seconds = section.lease_tick_seconds
         self._key = key
         self._record = record
-        self._on_change = on_change
-        self._state = LeaseState.PENDING
-        self._detail = ""
-        self._revision: int | None = None
+        self.on_change: LeaseListener = lambda state, detail: None
+        self._lease = NameLease(record.folder, Epoch(record.epoch), clock, ttl_seconds=section.lease_ttl_seconds)
+        self._told = (LeaseState.PENDING, "")
         self._wake = asyncio.Event()
         self._retry = Backoff(min(_RETRY_SECONDS, self._tick_seconds), self._tick_seconds)
         bus.listen(self._bus_changed)
@@ -83,7 +66,12 @@ class InstanceLease:
     @property
     def state(self) -> LeaseState:
         """State as of the last attempt."""
-        return self._state
+        return self._lease.state
+
+    @property
+    def may_speak(self) -> bool:
+        """Whether messages may go out in the name of the node."""
+        return self._lease.may_speak
 
     @property
     def record(self) -> InstanceRecord:
@@ -100,7 +88,7 @@ class InstanceLease:
         while True:
             self._wake.clear()
             wait_seconds = await self._attempt()
-            if self._state is LeaseState.FENCED:
+            if self.state is LeaseState.FENCED:
                 return
             try:
                 async with asyncio.timeout(wait_seconds):
@@ -110,50 +98,57 @@ class InstanceLease:
 
     async def release(self) -> None:
         """Give the name back, if it is held and the server is there; call after ``run`` was cancelled."""
-        revision, self._revision = self._revision, None
+        revision = self._lease.revision
         if revision is None:
             return
+        self._lease.given_up()
         try:
             await self._bus.delete_record(self._bucket, self._key, revision)
         except (UnavailableError, RevisionConflictError) as error:
             _log.info("lease not given back; it expires", key=self._key, reason=str(error))
-        self._change(LeaseState.PENDING)
+        self._tell()
 
     # --- inside -------------------------------------------------------------------------------------------------
     async def _attempt(self) -> float:
         """Renew or claim; returns how long to wait for the next attempt."""
         try:
-            try:
-                if self._revision is not None:
-                    await self._write(self._revision)
-                else:
-                    await self._claim()
-            except RevisionConflictError:
-                # Expired, forgotten by a server that came back empty, or written by somebody else: look.
-                self._revision = None
-                await self._claim()
+            await self._carry_out(self._lease.next_step())
         except RevisionConflictError:
             return self._retry.next_seconds()
         except UnavailableError as error:
-            self._change(LeaseState.AWAY, error.detail)
+            self._lease.away()
+            self._tell(error.detail)
             return self._retry.next_seconds()
         self._retry.reset()
         return self._tick_seconds
 
+    async def _carry_out(self, step: NextLeaseStep) -> None:
+        try:
+            if isinstance(step, WriteRecord):
+                await self._write(step)
+                return
+        except RevisionConflictError:
+            step = self._lease.refused()
+        if step is LeaseStep.READ:
+            await self._claim()
+
     async def _claim(self) -> None:
         found = await self._bus.read_record(self._bucket, self._key)
-        holder = _parse(found.value) if found.value is not None else None
-        if found.value is None or (holder is not None and self._is_ours(holder)):
-            await self._write(found.revision)
-        elif holder is not None and holder.folder == self._record.folder:
-            self._change(LeaseState.FENCED, f"this state folder is known under epoch {holder.epoch}")
+        record = _parse(found.value) if found.value is not None else None
+        holder = None if found.value is None else _holder(record)
+        step = self._lease.found(holder, found.revision)
+        if isinstance(step, WriteRecord):
+            await self._write(step)
+        elif self.state is LeaseState.FENCED:
+            self._tell(f"this state folder is known under epoch {0 if holder is None else holder.epoch}")
         else:
-            self._change(LeaseState.TAKEN, self._taken_by(holder))
+            self._tell(self._taken_by(record))
 
-    async def _write(self, last_revision: int) -> None:
+    async def _write(self, write: WriteRecord) -> None:
         data = msgspec.json.encode(self._record)
-        self._revision = await self._bus.write_record(self._bucket, self._key, data, last_revision)
-        self._change(LeaseState.HELD)
+        revision = await self._bus.write_record(self._bucket, self._key, data, write.over)
+        self._lease.written(write, revision)
+        self._tell()
 
     def _taken_by(self, holder: InstanceRecord | None) -> str:
         who = "a record that cannot be read"
@@ -164,24 +159,21 @@ class InstanceLease:
             "(one that has ended loses it after nats.lease_ttl_seconds)"
         )
 
-    def _is_ours(self, holder: InstanceRecord) -> bool:
-        return holder.folder == self._record.folder and holder.epoch <= self._record.epoch
-
     def _bus_changed(self, state: BusState) -> None:
         if state is BusState.CONNECTED:
             self._retry.reset()
             self._wake.set()
-        elif state is BusState.AWAY and self._state is LeaseState.HELD:
-            self._change(LeaseState.AWAY, "NATS is away")
+        elif state is BusState.AWAY and self.state is LeaseState.HELD:
+            self._lease.away()
+            self._tell("NATS is away")
 
-    def _change(self, state: LeaseState, detail: str = "") -> None:
-        if (state, detail) == (self._state, self._detail):
+    def _tell(self, detail: str = "") -> None:
+        if (self.state, detail) == self._told:
             return
-        self._state, self._detail = state, detail
-        level = logging.WARNING if state is LeaseState.TAKEN else logging.INFO
-        _log.log(level, "lease changed", key=self._key, state=state.value, detail=detail)
-        if self._on_change is not None:
-            self._on_change(state, detail)
+        self._told = (self.state, detail)
+        level = logging.WARNING if self.state is LeaseState.TAKEN else logging.INFO
+        _log.log(level, "lease changed", key=self._key, state=self.state.value, detail=detail)
+        self.on_change(self.state, detail)
 
 
 def instance_bucket(section: NatsSection) -> BucketSpec:
@@ -205,3 +197,7 @@ def _parse(data: bytes) -> InstanceRecord | None:
         return _decoder.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None
+
+
+def _holder(record: InstanceRecord | None) -> NameHolder:
+    return NameHolder(None, Epoch(0)) if record is None else NameHolder(record.folder, Epoch(record.epoch))

@@ -7,12 +7,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from blockyard.cli.embedded.nats import NatsServer
+from blockyard.core.clock import BootClock
 from blockyard.core.errors import (
     UnavailableError,
 )
+from blockyard.core.name_lease import LeaseState
 from blockyard.runtime.bus import Bus
 from blockyard.runtime.bus_values import BucketSpec, BusState
-from blockyard.runtime.lease import InstanceLease, LeaseState, list_instances
+from blockyard.runtime.lease import InstanceLease, list_instances
 from blockyard.runtime.settings import NatsSection
 from blockyard.testing.bus_kit import WAIT_SECONDS, becomes, read_until
 from blockyard.wire.events import InstanceRecord
@@ -32,7 +34,8 @@ class Holder:
         self.states: list[LeaseState] = []
         self.details: list[str] = []
         self._changed = asyncio.Event()
-        self.lease = InstanceLease(bus, section, KEY, mine, self._note)
+        self.lease = InstanceLease(bus, section, KEY, mine, BootClock())
+        self.lease.on_change = self._note
 
     def _note(self, state: LeaseState, detail: str) -> None:
         self.states.append(state)

@@ -48,11 +48,19 @@ class Bus:
 
 
 @dataclass
+class Name:
+    """Whether the node may speak for its name."""
+
+    owned: bool = True
+
+
+@dataclass
 class Setting:
     bus: Bus
     outbox: Outbox
     publisher: EventPublisher
     metrics: Metrics
+    name: Name
 
     def append(self, count: int) -> None:
         for _ in range(count):
@@ -70,9 +78,10 @@ async def setting() -> AsyncIterator[Setting]:
     bus, metrics = Bus(), Metrics("test")
     outbox = Outbox("node", Epoch(7), 2_000, encode_event)
     stream = StreamSpec(name="S", subjects=("s.>",), max_bytes=1_000)
-    publisher = EventPublisher(outbox, bus, stream, "s.node", metrics)
+    name = Name()
+    publisher = EventPublisher(outbox, bus, stream, "s.node", metrics, may_speak=lambda: name.owned)
     task = asyncio.create_task(publisher.run())
-    yield Setting(bus, outbox, publisher, metrics)
+    yield Setting(bus, outbox, publisher, metrics, name)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -153,3 +162,15 @@ async def test_windows_are_timed_and_their_failures_named(setting: Setting) -> N
     value = setting.metrics.registry.get_sample_value
     assert value("blockyard_dependency_seconds_count", {"name": "nats", "operation": "publish"}) == 2
     assert value("blockyard_dependency_errors_total", {"name": "nats", "reason": "unavailable"}) == 1
+
+
+async def test_nothing_goes_out_under_a_name_that_is_not_the_nodes(setting: Setting) -> None:
+    setting.name.owned = False
+    setting.append(2)
+    await asyncio.wait_for(setting.bus.tried.wait(), WAIT_SECONDS)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert setting.bus.stored == []
+    setting.name.owned = True
+    setting.publisher.lease_changed()
+    assert await setting.published(2) == [1, 2]

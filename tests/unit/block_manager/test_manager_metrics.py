@@ -4,10 +4,10 @@ from tests.unit.block_manager.world import BLOCK_BYTES, BLOCK_TOKENS, OW, MakeWo
 
 from blockyard.core.block_name import names_of
 from blockyard.core.jobs import Refusal
+from blockyard.core.name_lease import LeaseState
 from blockyard.core.vocabulary import JobSeq
 from blockyard.runtime.bus_values import BusState
 from blockyard.runtime.http import Health
-from blockyard.runtime.lease import LeaseState
 from blockyard.runtime.telemetry import Server
 from blockyard.testing.blocks import chain
 from blockyard_block_manager.lookups import local_sources

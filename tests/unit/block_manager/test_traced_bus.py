@@ -111,7 +111,7 @@ class Publishing:
 @pytest.fixture
 async def publishing() -> AsyncIterator[Publishing]:
     bus, outbox = Bus(), Outbox("node", Epoch(7), 1 << 20, encode_event)
-    publisher = EventPublisher(outbox, bus, STREAM, "s.node", Metrics("test"))
+    publisher = EventPublisher(outbox, bus, STREAM, "s.node", Metrics("test"), may_speak=lambda: True)
     task = asyncio.create_task(publisher.run())
     yield Publishing(bus, outbox, publisher)
     task.cancel()
