@@ -86,7 +86,9 @@ class NodeCore:
         self.profile: Final = profile
         self.spans: Final = spans or ManagerSpans()
         self.events: Final = EventLog(outbox, profile.instance)
-        self.tables: Final = NodeTables(self.events, profile.block_tokens)
+        self.tables: Final = NodeTables(
+            self.events, profile.block_tokens, clock, {Tier.G2: profile.g2_eviction, Tier.G3: profile.g3_eviction}
+        )
         self.desk: Final = JobDesk(
             JobTable(profile.epoch, clock, limits),
             clock,

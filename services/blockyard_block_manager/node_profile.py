@@ -5,6 +5,9 @@ Threading: frozen values.
 
 from dataclasses import dataclass
 
+from blockyard.core.eviction.base import PolicyFactory
+from blockyard.core.eviction.lru import LruPolicy
+from blockyard.core.eviction.registry import policy_factory
 from blockyard.core.offload_plan import OffloadRules
 from blockyard.core.vocabulary import Epoch, NodeName
 from blockyard.runtime.settings import NodeSettings
@@ -22,6 +25,10 @@ class NodeProfile:
     g4_enabled: bool = True
     remote_runs: bool = False
     """Whether a remote tier of this node ran when this life began, whatever the settings say now."""
+    g2_eviction: PolicyFactory = LruPolicy
+    """Makes the order in which blocks leave G2."""
+    g3_eviction: PolicyFactory = LruPolicy
+    """The same for G3."""
     pack_target_bytes: int = 4 << 20
     tail_idle_seconds: float = 2.0
     max_items: int = 64
@@ -58,7 +65,11 @@ class NodeProfile:
 
     @classmethod
     def of(cls, settings: NodeSettings, epoch: Epoch, *, remote_runs: bool) -> "NodeProfile":
-        """Profile of a node with these settings."""
+        """Profile of a node with these settings.
+
+        Raises:
+            ConfigurationError: an eviction policy cannot be imported.
+        """
         return cls(
             instance=NodeName(settings.node.name),
             epoch=epoch,
@@ -67,6 +78,8 @@ class NodeProfile:
             g3_enabled=settings.g3.enabled,
             g4_enabled=settings.g4.enabled,
             remote_runs=remote_runs,
+            g2_eviction=policy_factory(settings.g2.eviction),
+            g3_eviction=policy_factory(settings.g3.eviction),
             pack_target_bytes=int(settings.g4.target_bytes),
             tail_idle_seconds=settings.g4.tail_idle_seconds,
             max_items=settings.jobs.max_items,

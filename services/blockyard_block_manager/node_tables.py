@@ -7,15 +7,17 @@ false; a block that left keeps its slot until the slot's header says so (G3) or 
 Threading: owned by the event loop of the service. No await.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from blockyard.core.block_facts import AdoptedBlock, BlockFacts, StagedColumns
 from blockyard.core.block_name import BlockName, select
+from blockyard.core.clock import Clock
 from blockyard.core.errors import NotReadyError
 from blockyard.core.events import BlockScope
-from blockyard.core.eviction.lru import LruPolicy
+from blockyard.core.eviction.base import PolicyFactory
+from blockyard.core.eviction.retention import Retention
 from blockyard.core.handles import DoomedBlocks, ImmutableBlocks, MutableBlocks
 from blockyard.core.pins import PinTable
 from blockyard.core.pool import BlockPool, ClearReport
@@ -67,7 +69,9 @@ class CondemnedFamily:
 class NodeTables:
     """Pools of G2 and G3, the pins on them, and the full names of what G2 holds."""
 
-    def __init__(self, events: EventLog, block_tokens: int) -> None:
+    def __init__(
+        self, events: EventLog, block_tokens: int, clock: Clock, make_policy: Mapping[Tier, PolicyFactory]
+    ) -> None:
         """Start without pools: their sizes come with the first attach of the offload-worker."""
         self.events: Final = events
         self.pins: Final = PinTable()
@@ -76,6 +80,8 @@ class NodeTables:
         self.grants_open = False
         """Whether slots may be granted: every process that can write the arena is attached or proven dead."""
         self._block_tokens = block_tokens
+        self._clock = clock
+        self._make_policy = make_policy
         self._pools: dict[Tier, BlockPool] = {}
         self._names: dict[tuple[ContentKey, GroupId], BlockName] = {}
         self._stale: dict[BlockId, Generation] = {}
@@ -86,7 +92,7 @@ class NodeTables:
 
     def open(self, tier: Tier, slots: int) -> None:
         """Make the pool of a tier."""
-        self._pools[tier] = BlockPool(tier, slots, LruPolicy)
+        self._pools[tier] = BlockPool(tier, slots, self._make_policy[tier], clock=self._clock)
 
     # --- reading ------------------------------------------------------------------------------------------------------
     def has(self, tier: Tier) -> bool:
@@ -199,6 +205,15 @@ class NodeTables:
         still_held = {key for key, new in zip(keys, after, strict=True) if new is not None}
         self._left(tier, [facts for item in older for facts in item.facts if facts.key not in still_held])
         return Committed(registration.blocks, 0, [item.doomed for item in older])
+
+    # --- hints --------------------------------------------------------------------------------------------------------
+    def keep(self, keys: Sequence[ContentKey], retention: Retention) -> dict[Tier, int]:
+        """Keep blocks of all groups in both tiers, as long as others can go; returns how many each tier has of them."""
+        return {tier: pool.hint(keys, retention) for tier, pool in self._pools.items()}
+
+    def expend(self, keys: Sequence[ContentKey]) -> dict[Tier, int]:
+        """Let blocks of all groups leave both tiers before all others; returns how many each tier has of them."""
+        return {tier: pool.end_session(keys) for tier, pool in self._pools.items()}
 
     # --- leaving ------------------------------------------------------------------------------------------------------
     def condemn_family(self, tier: Tier, block: BlockId, generation: Generation) -> CondemnedFamily:

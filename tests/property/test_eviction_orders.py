@@ -4,30 +4,13 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from blockyard.core.eviction.arc import ArcPolicy
-from blockyard.core.eviction.base import PolicyFactory
-from blockyard.core.eviction.fifo import FifoPolicy
-from blockyard.core.eviction.lineage import LineageFifoPolicy, LineagePolicy
-from blockyard.core.eviction.lru import LruPolicy
-from blockyard.core.eviction.lru2 import Lru2Policy
-from blockyard.core.eviction.multi_lru import MultiLruPolicy
-from blockyard.core.eviction.s3_fifo import S3FifoPolicy
+from blockyard.core.eviction.registry import known_policies, policy_factory
 from blockyard.testing.eviction_driver import STEPS, EvictionDriver
 
-POLICIES: list[PolicyFactory] = [
-    FifoPolicy,
-    LruPolicy,
-    MultiLruPolicy,
-    LineagePolicy,
-    LineageFifoPolicy,
-    Lru2Policy,
-    ArcPolicy,
-    S3FifoPolicy,
-]
 
-
-@pytest.mark.parametrize("make_policy", POLICIES, ids=str)
-def test_a_policy_keeps_exactly_the_rows_it_was_given(make_policy: PolicyFactory) -> None:
+@pytest.mark.parametrize("policy", known_policies())
+def test_a_policy_keeps_exactly_the_rows_it_was_given(policy: str) -> None:
+    make_policy = policy_factory(policy)
     done = dict.fromkeys(STEPS, 0)
 
     @seed(1)

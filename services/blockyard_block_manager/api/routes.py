@@ -1,4 +1,4 @@
-"""Routes of the API, version 1: read the node, look blocks up, ask for a request, clear a tier, switch loads.
+"""Routes of the API, version 1: read the node, look blocks up, hint, ask for a request, clear a tier, switch loads.
 
 Invariants: handlers decide nothing; they turn requests into calls of the core and its answers into bodies.
 Threading: one event loop.
@@ -6,6 +6,7 @@ Threading: one event loop.
 
 import asyncio
 import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
@@ -14,7 +15,8 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from blockyard.core.errors import UnavailableError
 from blockyard.core.events import BlockScope
-from blockyard.core.vocabulary import Availability, IdentityDigest, TenantDigest, Tier
+from blockyard.core.eviction.retention import Retention
+from blockyard.core.vocabulary import Availability, ContentKey, IdentityDigest, TenantDigest, Tier, key_of
 from blockyard.runtime.current_trace import TraceScope
 from blockyard.wire.connector_channel import Run
 from blockyard.wire.trace_parent import NO_TRACE, TRACE_HEADER, TraceParent, parse_trace_parent
@@ -79,6 +81,25 @@ def make_router(ports: ApiPorts) -> APIRouter:
         response.status_code = HTTPStatus.OK if reply.done else HTTPStatus.ACCEPTED
         return reply
 
+    @router.post(
+        "/blocks:keep",
+        summary="Say that blocks are worth keeping",
+        description="They leave G2 and G3 after all others, the lowest priority first. Nothing is pinned.",
+    )
+    async def keep(request: schemas.KeepRequest) -> schemas.HintReply:
+        retention = Retention(request.priority, request.ttl_seconds)
+        with deciding():
+            return _hinted(core.tables.keep(_keys(request.digests), retention))
+
+    @router.post(
+        "/blocks:expend",
+        summary="Say that blocks will not be wanted again",
+        description="They leave G2 and G3 before all others, unless they are used before that.",
+    )
+    async def expend(request: schemas.ExpendRequest) -> schemas.HintReply:
+        with deciding():
+            return _hinted(core.tables.expend(_keys(request.digests)))
+
     @router.get("/requests/{request:path}", summary="Why the hit of a request ended where it ended")
     async def decisions(request: str) -> schemas.RequestReports:
         reports = [schemas.RequestReport.model_validate(_report(found)) for found in core.decisions.of(request)]
@@ -124,6 +145,14 @@ async def _lookup(ports: ApiPorts, request: schemas.LookupRequest, trace: TraceP
     answer = await look_up(ports.core, ports.index, scope, names, request.remote_wait_ms / 1_000, trace)
     prefix = next((index for index, status in enumerate(answer) if not status.is_hit), len(answer))
     return schemas.LookupReply(availability=[_name(status) for status in answer], prefix_blocks=prefix)
+
+
+def _keys(digests: Sequence[str]) -> list[ContentKey]:
+    return [key_of(bytes.fromhex(digest)) for digest in digests]
+
+
+def _hinted(found: Mapping[Tier, int]) -> schemas.HintReply:
+    return schemas.HintReply(g2=found.get(Tier.G2, 0), g3=found.get(Tier.G3, 0))
 
 
 async def _clear(ports: ApiPorts, tier: Tier, wait_seconds: float) -> schemas.ClearReply:

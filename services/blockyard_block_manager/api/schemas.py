@@ -3,11 +3,14 @@
 Threading: values.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
+from blockyard.core.eviction.retention import HIGHEST_PRIORITY
 from blockyard.wire.codec import MAX_KEYS_PER_CALL
+
+_LONGEST_HINT_SECONDS: Final = 366 * 86_400.0
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="32 bytes as lower-case hex.")]
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="16 bytes as lower-case hex.")]
@@ -143,6 +146,37 @@ class ClearReply(_Body):
     doomed: int = Field(description="Blocks that were being written: never kept.")
     dropped: int = Field(description="Stores that had not begun.")
     headers_freed: int = Field(description="Slots whose headers say free by now, also of blocks evicted earlier.")
+
+
+class KeepRequest(_Body):
+    """Blocks that are worth keeping."""
+
+    model_config = ConfigDict(strict=True)
+
+    digests: Annotated[list[Digest], FailFast()] = Field(
+        max_length=MAX_KEYS_PER_CALL, description="Chain digests in order."
+    )
+    priority: int = Field(ge=1, le=HIGHEST_PRIORITY, description="Higher ones stay longer.")
+    ttl_seconds: float | None = Field(
+        default=None, gt=0, le=_LONGEST_HINT_SECONDS, description="Then they leave first; null: kept until they leave."
+    )
+
+
+class ExpendRequest(_Body):
+    """Blocks that will not be wanted again."""
+
+    model_config = ConfigDict(strict=True)
+
+    digests: Annotated[list[Digest], FailFast()] = Field(
+        max_length=MAX_KEYS_PER_CALL, description="Chain digests in order."
+    )
+
+
+class HintReply(_Body):
+    """How many of the blocks each tier of this node has, in all KV groups; 0 also for a tier that is not there."""
+
+    g2: int
+    g3: int
 
 
 class RequestReport(_Body):

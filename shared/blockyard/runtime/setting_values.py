@@ -16,6 +16,8 @@ from pydantic import BeforeValidator, ByteSize
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from blockyard.core.eviction.registry import known_policies
+
 SIZE_EXAMPLE: Final = "64GiB"
 NATS_SCHEMES: Final = ("nats", "tls", "ws", "wss")
 _SIZE: Final = re.compile(r"(\d+|\d*\.\d+) ?(b|[kmgtpe](i?b)?)?", re.ASCII | re.IGNORECASE)
@@ -52,6 +54,14 @@ def require_folder(value: Any) -> Any:
     """Refuse text that names no folder; the empty one would mean where the process happened to start."""
     if isinstance(value, str) and (not value.strip() or not value.isprintable()):
         raise ValueError("must be the path of a folder")
+    return value
+
+
+def require_eviction_policy(value: str) -> str:
+    """Refuse a name that no eviction policy has here; nothing is imported for that."""
+    known = known_policies()
+    if value not in known:
+        raise ValueError(f"must be the name of an eviction policy: {', '.join(known)}")
     return value
 
 

@@ -26,6 +26,7 @@ from blockyard.runtime.node_folder import DEFAULT_FOLDER
 from blockyard.runtime.setting_values import (
     Size,
     require_bucket,
+    require_eviction_policy,
     require_folder,
     require_host,
     require_machine_name,
@@ -92,6 +93,10 @@ class G2Section(_Section):
 
     capacity: Size = Field(default=ByteSize(1 << 30), le=_LARGEST_TIER)
     """Payload bytes in host memory; as many whole blocks as fit, at least one."""
+    eviction: str = Field(default="lru", pattern=r"^[a-z][a-z0-9_]{0,62}$")
+    """Which blocks leave first when the tier is full: the name of a policy."""
+
+    _policy = field_validator("eviction")(require_eviction_policy)
 
 
 class G3Section(_Section):
@@ -103,6 +108,8 @@ class G3Section(_Section):
     """Payload bytes on disk, preallocated at the first start; as many whole blocks as fit, at least one."""
     folder: Path | None = None
     """Folder of the slab files; default ``<node folder>/g3``."""
+    eviction: str = Field(default="lru", pattern=r"^[a-z][a-z0-9_]{0,62}$")
+    """Which blocks leave first when the tier is full: the name of a policy."""
     mover: MoverChoice = MoverChoice.AUTO
     """What moves bytes between G2 and the slab file."""
     commit_interval_ms: int = Field(default=10, ge=1, le=10_000)
@@ -118,6 +125,7 @@ class G3Section(_Section):
     third as 4, and so on; every ten minutes take 1 off."""
 
     _folder = field_validator("folder", mode="before")(require_folder)
+    _policy = field_validator("eviction")(require_eviction_policy)
 
 
 class G4Section(_Section):

@@ -389,4 +389,5 @@ async def test_documentation_needs_nothing_from_elsewhere(api: Api) -> None:
     schema = (await api.http.get("/openapi.json")).json()
     assert list(schema["paths"]["/v1/lookup"]["post"]["responses"]["4XX"]["content"]) == ["application/problem+json"]
     reading = {"/v1/tiers", "/v1/engines", "/v1/nodes", "/v1/lookup", "/v1/requests/{request}"}
-    assert set(schema["paths"]) == reading | {"/v1/tiers/{tier}:clear", "/v1/loading"}
+    hints = {"/v1/blocks:keep", "/v1/blocks:expend"}
+    assert set(schema["paths"]) == reading | hints | {"/v1/tiers/{tier}:clear", "/v1/loading"}

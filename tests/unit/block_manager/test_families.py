@@ -9,6 +9,7 @@ from tests.unit.block_manager.world import BLOCK_TOKENS, MODEL, OW, Engine, Make
 
 from blockyard.core.block_name import names_of
 from blockyard.core.events import BlockScope, RemovedEvent
+from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.outbox import Outbox
 from blockyard.core.stored_key import stored_keys
 from blockyard.core.vocabulary import (
@@ -26,6 +27,7 @@ from blockyard.core.vocabulary import (
     Tier,
 )
 from blockyard.testing.blocks import IDENTITY, chain
+from blockyard.testing.clock import FakeClock
 from blockyard.tiers.header import HeaderState
 from blockyard.wire.connector_channel import Group
 from blockyard.wire.event_codec import decode_event, encode_event
@@ -50,7 +52,9 @@ class Node:
 
     def __init__(self, slots: int = 6) -> None:
         self.outbox = Outbox("node", Epoch(1), 1 << 20, encode_event)
-        self.tables = NodeTables(EventLog(self.outbox, "node"), 16)
+        self.tables = NodeTables(
+            EventLog(self.outbox, "node"), 16, FakeClock(), dict.fromkeys((Tier.G2, Tier.G3), LruPolicy)
+        )
         self.left: list[tuple[ContentKey, GroupId]] = []
         self.evicted = 0
         self.tables.on_left = lambda tier, blocks: self.left.extend(blocks)

@@ -2,30 +2,13 @@
 
 import pytest
 
-from blockyard.core.eviction.arc import ArcPolicy
-from blockyard.core.eviction.base import PolicyFactory
-from blockyard.core.eviction.fifo import FifoPolicy
-from blockyard.core.eviction.lineage import LineageFifoPolicy, LineagePolicy
 from blockyard.core.eviction.lru import LruPolicy
-from blockyard.core.eviction.lru2 import Lru2Policy
-from blockyard.core.eviction.multi_lru import MultiLruPolicy
+from blockyard.core.eviction.registry import known_policies, policy_factory
 from blockyard.core.eviction.retention import Retention
-from blockyard.core.eviction.s3_fifo import S3FifoPolicy
 from blockyard.core.pool import BlockPool
 from blockyard.core.vocabulary import ContentKey, GroupId, Tier
 from blockyard.testing.blocks import chain, hold, make_pool, store
 from blockyard.testing.clock import FakeClock
-
-POLICIES = [
-    ArcPolicy,
-    FifoPolicy,
-    LineagePolicy,
-    LineageFifoPolicy,
-    LruPolicy,
-    Lru2Policy,
-    MultiLruPolicy,
-    S3FifoPolicy,
-]
 
 
 def evicted(pool: BlockPool, count: int) -> list[ContentKey]:
@@ -35,9 +18,9 @@ def evicted(pool: BlockPool, count: int) -> list[ContentKey]:
     return [block.key for block in allocation.evicted]
 
 
-@pytest.mark.parametrize("make_policy", POLICIES, ids=str)
-def test_hints_move_blocks_under_every_policy(make_policy: PolicyFactory) -> None:
-    pool = make_pool(9, make_policy)
+@pytest.mark.parametrize("policy", known_policies())
+def test_hints_move_blocks_under_every_policy(policy: str) -> None:
+    pool = make_pool(9, policy_factory(policy))
     system, talk, over = chain("system", 3), chain("talk", 3), chain("over", 3)
     for run in (system, talk, over):
         store(pool, run)
