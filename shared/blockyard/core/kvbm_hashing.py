@@ -24,7 +24,7 @@ import xxhash
 
 from blockyard.core.errors import RequestError
 from blockyard.core.identity import utf8
-from blockyard.core.tokens import TOKEN_BYTES, Tokens, block_bytes, token_bytes
+from blockyard.core.tokens import TOKEN_BYTES, Tokens, block_bytes, packed_tokens
 
 CHAIN_SEED: Final = 1337
 MASK_64: Final = 2**64 - 1
@@ -84,7 +84,7 @@ def block_hashes(tokens: Tokens, block_tokens: int, seed: int, media: Sequence[M
     """
     stride = block_bytes(block_tokens)
     seed = unsigned_64("seed", seed)
-    packed = token_bytes(tokens)
+    packed = packed_tokens(tokens)
     runs = _checked_runs(media, len(packed) // TOKEN_BYTES)
     blocks = struct.iter_unpack(f"{stride}s", packed[: len(packed) - len(packed) % stride])
     hash_of = xxhash.xxh3_64_intdigest
@@ -130,11 +130,11 @@ def router_block_hash(tokens: Tokens, media_hashes: Iterable[int] = (), seed: in
         RequestError: a token is no u32, or a hash no u64.
     """
     media = b"".join(unsigned_64("media hash", value).to_bytes(8, "little") for value in sorted(media_hashes))
-    return _xxh3(token_bytes(tokens) + media, unsigned_64("seed", seed))
+    return _xxh3(bytes(packed_tokens(tokens)) + media, unsigned_64("seed", seed))
 
 
 # --- encoding -----------------------------------------------------------------------------------------------------
-def _xxh3(data: bytes | memoryview, seed: int) -> int:
+def _xxh3(data: bytes, seed: int) -> int:
     return xxhash.xxh3_64_intdigest(data, seed)
 
 

@@ -19,18 +19,14 @@ MAX_TOKEN: Final = 2**32 - 1
 Tokens = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 
-def token_bytes(tokens: Tokens) -> bytes:
-    """Tokens as little-endian u32.
+def packed_tokens(tokens: Tokens) -> memoryview:
+    """Tokens as little-endian u32, byte by byte; of an array that holds them so already, its own memory.
 
     Raises:
         RequestError: a token is not an integer from 0 to 2**32 - 1.
     """
     if isinstance(tokens, np.ndarray):
-        if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
-            raise RequestError("tokens are one row of integers", dtype=str(tokens.dtype), dimensions=tokens.ndim)
-        if tokens.size and (int(tokens.min()) < 0 or int(tokens.max()) > MAX_TOKEN):
-            raise RequestError("a token is not an unsigned 32-bit integer")
-        return tokens.astype("<u4", copy=False).tobytes()
+        return _packed_array(tokens)
     if isinstance(tokens, (bytes, bytearray, memoryview)):
         # An array would take their bytes as they lie in memory, several to a token.
         raise RequestError("tokens are integers, not packed bytes")
@@ -44,7 +40,18 @@ def token_bytes(tokens: Tokens) -> bytes:
         raise RequestError("a token is not an unsigned 32-bit integer") from error
     if sys.byteorder == "big":
         packed.byteswap()
-    return packed.tobytes()
+    return memoryview(packed).cast("B")
+
+
+def _packed_array(tokens: npt.NDArray[np.integer[Any]]) -> memoryview:
+    if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+        raise RequestError("tokens are one row of integers", dtype=str(tokens.dtype), dimensions=tokens.ndim)
+    limits = np.iinfo(tokens.dtype)
+    # Most types cannot hold what is refused here, so most arrays are not read for it.
+    too_small = limits.min < 0 and tokens.size and int(tokens.min()) < 0
+    if too_small or (limits.max > MAX_TOKEN and tokens.size and int(tokens.max()) > MAX_TOKEN):
+        raise RequestError("a token is not an unsigned 32-bit integer")
+    return np.ascontiguousarray(tokens, "<u4").view(np.uint8).data
 
 
 def block_bytes(block_tokens: int) -> int:

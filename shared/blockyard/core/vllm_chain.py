@@ -28,7 +28,7 @@ import numpy as np
 
 from blockyard.core.cbor import array_head, encode, encode_tokens
 from blockyard.core.errors import RequestError
-from blockyard.core.tokens import Tokens, block_bytes, token_bytes
+from blockyard.core.tokens import Tokens, block_bytes, packed_tokens
 from blockyard.core.vocabulary import DIGEST_BYTES
 
 DEFAULT_SEED: Final = "vllm-none-hash"
@@ -105,7 +105,7 @@ class VllmChain:
             raise RequestError("only the first block has no parent", position=first_block)
         if parent is not None and len(parent) != DIGEST_BYTES:
             raise RequestError("a block hash has 32 bytes", length=len(parent))
-        numbers = np.frombuffer(token_bytes(tokens), "<u4")
+        numbers = np.frombuffer(packed_tokens(tokens), "<u4")
         blocks = len(numbers) // self._block_tokens
         keys = self._extra_keys(scope, first_block, blocks)
         return self._steps(parent or self.start, numbers, self._block_tokens, keys)

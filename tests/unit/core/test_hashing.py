@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,6 +66,14 @@ def test_a_sequence_goes_on_behind_blocks_that_have_names(named: int, with_image
         hasher = ChainHasher(IDENTITY, scope, 4, named=part)
         assert (hasher.blocks, hasher.tokens) == (named, 4 * named)
         assert hasher.append(TOKENS[4 * named :]) == whole.slice(named, 10)
+
+
+def test_a_hasher_keeps_nothing_of_an_array_that_it_was_given() -> None:
+    held = np.array(TOKENS, np.uint32)
+    hasher = ChainHasher(IDENTITY, PLAIN, 4)
+    named = hasher.append(held[:11])
+    held[:] = 0
+    assert joined([named, hasher.append(TOKENS[11:])]) == content_run(IDENTITY, PLAIN, TOKENS, 4)
 
 
 def test_an_empty_run_that_does_not_start_the_sequence_says_nothing_to_go_on_from() -> None:

@@ -1,5 +1,7 @@
 """KVBM views: media runs, generations, refusals. The values themselves stand in the golden vectors."""
 
+from collections.abc import Callable
+
 import pytest
 
 from blockyard.core.errors import RequestError
@@ -101,25 +103,30 @@ def test_lora_and_salt_change_every_block_and_an_empty_text_is_absent() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 2**64])
-def test_hashes_and_seeds_beyond_64_bits_are_refused(value: int) -> None:
-    for call in (
-        lambda: block_hashes([1], 1, value),
-        lambda: sequence_hashes([value], KvbmVersion.V2, 0),
-        lambda: sequence_hashes([1, value], KvbmVersion.V2, 0),
-        lambda: sequence_hashes([1], KvbmVersion.V2, 0, parent=value),
-        lambda: sequence_hashes([1], KvbmVersion.V1, value),
-        lambda: [router_block_hash([1], [value])],
-        lambda: [router_block_hash([1], seed=value)],
-    ):
-        with pytest.raises(RequestError):
-            call()
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda value: block_hashes([1], 1, value),
+        lambda value: sequence_hashes([value], KvbmVersion.V2, 0),
+        lambda value: sequence_hashes([1, value], KvbmVersion.V2, 0),
+        lambda value: sequence_hashes([1], KvbmVersion.V2, 0, parent=value),
+        lambda value: sequence_hashes([1], KvbmVersion.V1, value),
+        lambda value: router_block_hash([1], [value]),
+        lambda value: router_block_hash([1], seed=value),
+    ],
+    ids=["seed", "first block", "later block", "parent", "chain seed", "router's medium", "router's seed"],
+)
+def test_hashes_and_seeds_beyond_64_bits_are_refused(call: Callable[[int], object], value: int) -> None:
+    with pytest.raises(RequestError):
+        call(value)
 
 
 @pytest.mark.parametrize("tokens", [[-1], [2**32], [1.5], ["a"]], ids=str)
 def test_what_is_no_token_is_refused(tokens: list[int]) -> None:
-    for call in (lambda: block_hashes(tokens, 1, 0), lambda: [router_block_hash(tokens)]):
-        with pytest.raises(RequestError):
-            call()
+    with pytest.raises(RequestError):
+        block_hashes(tokens, 1, 0)
+    with pytest.raises(RequestError):
+        router_block_hash(tokens)
 
 
 @pytest.mark.parametrize("version", KvbmVersion)

@@ -10,23 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blockyard.core.errors import RequestError
-from blockyard.core.tokens import block_bytes, token_bytes
+from blockyard.core.tokens import block_bytes, packed_tokens
 
 TOKENS = list(range(100, 140))
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=20))
 def test_a_token_is_four_bytes_little_endian(tokens: list[int]) -> None:
-    assert token_bytes(tokens) == struct.pack(f"<{len(tokens)}I", *tokens)
+    assert packed_tokens(tokens) == struct.pack(f"<{len(tokens)}I", *tokens)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32, np.dtype(">i8"), np.uint64])
 def test_arrays_and_lists_of_tokens_are_equal(dtype: np.typing.DTypeLike) -> None:
     held = np.array(TOKENS, dtype=dtype)
-    assert token_bytes(held) == token_bytes(TOKENS) == token_bytes(tuple(TOKENS)) == token_bytes(array("q", TOKENS))
-    assert token_bytes(range(100, 140)) == token_bytes(TOKENS)
-    assert token_bytes(held[::2]) == token_bytes(TOKENS[::2])
-    assert token_bytes(held[:0]) == token_bytes([]) == b""
+    assert packed_tokens(held) == packed_tokens(TOKENS) == packed_tokens(tuple(TOKENS))
+    assert packed_tokens(array("q", TOKENS)) == packed_tokens(TOKENS)
+    assert packed_tokens(range(100, 140)) == packed_tokens(TOKENS)
+    assert packed_tokens(held[::2]) == packed_tokens(TOKENS[::2])
+    assert packed_tokens(held[:0]) == packed_tokens([])
+    assert packed_tokens([]).nbytes == 0
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def test_arrays_and_lists_of_tokens_are_equal(dtype: np.typing.DTypeLike) -> Non
 )
 def test_what_is_no_token_is_refused(tokens: Any) -> None:
     with pytest.raises(RequestError):
-        token_bytes(tokens)
+        packed_tokens(tokens)
 
 
 def test_a_block_holds_at_least_one_token() -> None:
@@ -65,3 +67,10 @@ def test_a_block_holds_at_least_one_token() -> None:
     for size in (0, -1):
         with pytest.raises(RequestError):
             block_bytes(size)
+
+
+def test_an_array_of_the_right_type_is_not_copied() -> None:
+    held = np.array(TOKENS, "<u4")
+    packed = packed_tokens(held)
+    held[0] = 7
+    assert packed[:4].tolist() == [7, 0, 0, 0]
