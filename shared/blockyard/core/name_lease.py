@@ -10,8 +10,8 @@ The server keeps a record for ``ttl_seconds`` after each write and knows only re
 and over which revision to write. A write counts from the moment it was asked for, so a process that stood still finds
 its lease over before it says anything, whatever the server answered meanwhile.
 Invariants: a write names the revision of the record that was last seen, and that record is absent, expired or of an
-earlier life of the same folder; ``may_speak`` is true only while the server keeps the record of this life, so for one
-process at a time; steps of the wall clock change nothing.
+earlier life of the same folder; ``may_speak`` is true only while the server keeps the record of this life, or of a
+later one of its folder, so for one folder at a time; steps of the wall clock change nothing.
 Threading: one owner thread. No I/O; whoever talks to the server reports here.
 """
 
@@ -106,10 +106,16 @@ class NameLease:
         return self._state is LeaseState.HELD and self._clock.monotonic() < self._valid_until
 
     def next_step(self) -> NextLeaseStep:
-        """What an attempt begins with: renew what is held, else look."""
+        """What an attempt begins with: renew what is certainly held, else look.
+
+        A server that lost its data counts revisions from the start again, so that an old number may be that of
+        somebody else's record.
+        """
         if self._state is LeaseState.FENCED:
             return LeaseStep.WAIT
-        return LeaseStep.READ if self._revision is None else self._write(self._revision)
+        if self._revision is None or self._clock.monotonic() >= self._valid_until:
+            return LeaseStep.READ
+        return self._write(self._revision)
 
     def found(self, holder: NameHolder | None, revision: int) -> NextLeaseStep:
         """The record as it was read: its holder, None where there is none, and what the next write must name."""
@@ -131,9 +137,10 @@ class NameLease:
         return LeaseStep.READ
 
     def away(self) -> None:
-        """The server does not answer. Whether a write reached it is not known."""
+        """The server does not answer. Whether a write reached it is not known, nor whether it comes back as it was."""
         if self._state is not LeaseState.FENCED:
             self._state = LeaseState.AWAY
+            self._revision = None
 
     def given_up(self) -> None:
         """This life does not want the name any more."""
