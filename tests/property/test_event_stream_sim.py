@@ -4,13 +4,18 @@ Seeded, in virtual time. During the storm a view holds for every publisher exact
 number the view has reached, and credits no old epoch; after it, what the publisher holds now.
 """
 
+import random
+
 import pytest
 
 from blockyard.core.consumer_facts import ConsumerState
-from blockyard.core.events import EventOwner
+from blockyard.core.events import EventOwner, PublishedEvent, StoredEvent
+from blockyard.core.holder_index import HolderIndex
 from blockyard.core.router_view import RouterView
+from blockyard.core.snapshot import SHARED_SECONDS
 from blockyard.core.tier_digest import TierDigests
 from blockyard.core.vocabulary import ContentKey, Epoch, EventSeq, Tier
+from blockyard.testing.clock import FakeClock
 from blockyard.testing.event_world import BEAT_SECONDS, CHAIN, IDENTITY, EventWorld, Publisher, digests_of
 from blockyard.testing.seeds import SeedBatch, run_seeds, seed_batches
 
@@ -129,3 +134,68 @@ def weather(seed: int) -> None:
 @pytest.mark.parametrize("seeds", seed_batches(), ids=str)
 def test_views_follow_their_publishers_through_any_storm(seeds: SeedBatch) -> None:
     run_seeds(seeds, weather)
+
+
+def cuts(seed: int) -> None:
+    """For every w: the set at w and the events after it make the set that all events make."""
+    archive: dict[bytes, PublishedEvent] = {}
+    clock = FakeClock()
+    publisher = Publisher("node-a", random.Random(seed), clock, archive)
+    published: list[PublishedEvent] = []
+    views: list[tuple[int, HolderIndex]] = []
+    for _ in range(8):
+        chunk = publisher.snapshots.first_chunk()
+        clock.advance(SHARED_SECONDS + 1)
+        stored = [event for payload in chunk.payloads if isinstance(event := archive[payload].event, StoredEvent)]
+        view = HolderIndex()
+        view.restore("node-a", chunk.epoch, chunk.watermark, stored)
+        views.append((chunk.watermark, view))
+        published += [archive[message.payload] for message in publisher.change()]
+    for watermark, view in views:
+        view.apply(published)
+        mark = view.watermark("node-a")
+        assert (mark.seq, mark.held) == (publisher.outbox.last_seq, publisher.beat().held)
+        assert view.counts.repeated == watermark, "what the cut contains is ignored"
+
+
+@pytest.mark.parametrize("seeds", seed_batches(100), ids=str)
+def test_snapshot_at_any_number_and_the_events_after_it_are_the_fold_of_all(seeds: SeedBatch) -> None:
+    run_seeds(seeds, cuts)
+
+
+def test_set_that_differs_without_a_gap_is_found_by_one_heartbeat_and_mended_by_one_recovery() -> None:
+    world = EventWorld(seed=1)
+    world.bus.calm = True
+    publisher = world.publishers[0]
+    for _ in range(20):
+        world.publish(publisher, publisher.change())
+    world.run(BEAT_SECONDS)
+
+    publisher.damage()
+    world.run(BEAT_SECONDS + RECOVERY_SECONDS)
+
+    for view in world.views:
+        assert view.index.watermark(publisher.name).held == publisher.beat().held
+        counts = view.consumer(publisher.name).counts
+        assert (counts.mismatches, counts.recoveries) == (1, 1)
+
+
+def test_every_hole_in_the_numbers_is_one_recovery() -> None:
+    world = EventWorld(seed=2)
+    world.bus.calm = True
+    publisher = world.publishers[0]
+    holes = 0
+    for number in range(30):
+        messages = publisher.change()
+        is_lost = number % 4 == 3 and bool(messages)
+        holes += is_lost
+        world.publish(publisher, [] if is_lost else messages)
+        world.run(1.0)
+
+    world.run(BEAT_SECONDS + RECOVERY_SECONDS)
+
+    assert holes > 2
+    for view in world.views:
+        assert view.index.watermark(publisher.name).held == publisher.beat().held
+        counts = view.consumer(publisher.name).counts
+        assert counts.recoveries == counts.gaps == holes
