@@ -1,4 +1,4 @@
-"""Clear of a tier: one section takes everything out, the rest is waiting for headers.
+"""Clear of a tier, or of a model or tenant in it: one section takes it out, the rest is waiting for headers.
 
 ::
 
@@ -13,6 +13,7 @@ Threading: owned by the event loop of the service. No await.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from blockyard.core.clear_scope import ClearScope
 from blockyard.core.errors import NotReadyError, UnsupportedOperationError
 from blockyard.core.vocabulary import Tier
 from blockyard_block_manager.disk_writer import DiskWriter
@@ -50,6 +51,7 @@ class ClearOperation:
     dropped: int
     ticket: FreeTicket
     on_done: Callable[[ClearCounts], None]
+    done: bool = False
 
     @property
     def counts(self) -> ClearCounts:
@@ -78,8 +80,8 @@ class Clearing:
         self._disk = disk
         self._open: list[ClearOperation] = []
 
-    def clear(self, tier: Tier, on_done: Callable[[ClearCounts], None]) -> ClearOperation:
-        """Empty a tier of this node; ``on_done`` is told when a restart could bring nothing back.
+    def require(self, tier: Tier) -> None:
+        """Raise unless a tier can be cleared now.
 
         Raises:
             UnsupportedOperationError: the tier is not the node's to clear.
@@ -94,11 +96,22 @@ class Clearing:
             raise NotReadyError("the offload-worker has to be attached and listed", tier=tier.label)
         if self._recovery.waits_for_remote and tier is Tier.G2:
             raise NotReadyError("the remote tier may still write what it began for an earlier life of ours")
+
+    def clear(self, tier: Tier, scope: ClearScope, on_done: Callable[[ClearCounts], None]) -> ClearOperation:
+        """Take what is in scope out of a tier of this node; ``on_done``: a restart could bring nothing of it back.
+
+        What is being written and is not known to be out of scope counts as in scope: slots of jobs of earlier lives,
+        and those that ranks of engines write themselves. So do headers of blocks that were evicted.
+
+        Raises:
+            UnsupportedOperationError, NotReadyError: see ``require``; nothing changed.
+        """
+        self.require(tier)
         ticket = self._freer.open_ticket(tier)
-        dropped = self._desk.drop_queued(tier)
-        dropped += self._disk.clear() if tier is Tier.G3 else self._offloader.clear()
+        dropped = self._desk.drop_queued(tier, scope)
+        dropped += self._disk.clear(scope) if tier is Tier.G3 else self._offloader.clear(scope)
         self._recovery.doom(tier)
-        report = self._tables.clear(tier)
+        report = self._tables.clear(tier, scope, self._desk.written_elsewhere(tier, scope))
         operation = ClearOperation(tier, len(report.doomed), report.pinned, report.in_flight, dropped, ticket, on_done)
         self._open.append(operation)
         self._freer.free(tier, report.doomed, counted=True)
@@ -113,6 +126,7 @@ class Clearing:
                 continue
             self._open.remove(operation)
             self._freer.close_ticket(operation.ticket)
+            operation.done = True
             operation.on_done(operation.counts)
 
 

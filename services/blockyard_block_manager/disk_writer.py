@@ -15,6 +15,7 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from blockyard.core.block_name import BlockName
+from blockyard.core.clear_scope import ClearScope
 from blockyard.core.clock import Clock
 from blockyard.core.events import BlockScope
 from blockyard.core.handles import MutableBlocks
@@ -157,13 +158,16 @@ class DiskWriter:
             self._want(scope, names, trace)
             self.pump()
 
-    def clear(self) -> int:
-        """Forget what waits; returns how many blocks that were."""
-        dropped = self._queue.cancel_all()
+    def clear(self, scope: ClearScope) -> int:
+        """Forget what waits and is in scope; returns how many blocks that were."""
+        places = [(copy.name, copy.work.scope) for copy in self._queue.waiting_copies()]
+        names = [name for name, own in places if scope.covers(own.identity, own.tenant)]
+        for name in names:
+            self._queue.cancel(name)
         if self._ahead is not None:
             self._ahead.clear()
-        self._metrics.dropped(DropReason.CLEARED, dropped)
-        return dropped
+        self._metrics.dropped(DropReason.CLEARED, len(names))
+        return len(names)
 
     def pump(self) -> None:
         """Issue jobs for what waits, as far as slots are free and jobs may be open."""
@@ -224,9 +228,8 @@ class DiskWriter:
         for block in self._tables.next_victims(Tier.G3, short):
             victims.setdefault(block.group, set()).add(block.key)
         waiting: dict[BlockScope, list[BlockName]] = {}
-        for copy in map(self._queue.find, self._queue.waiting_names()):
-            if copy is not None:
-                waiting.setdefault(copy.work.scope, []).append(copy.work.name)
+        for copy in self._queue.waiting_copies():
+            waiting.setdefault(copy.work.scope, []).append(copy.work.name)
         for scope, names in waiting.items():
             refused = self._plan.hopeless(names, victims.get(scope.group, ()))
             for name in refused:

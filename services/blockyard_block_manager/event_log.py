@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from blockyard.core.block_name import BlockName
+from blockyard.core.clear_scope import EVERYTHING, ClearScope
 from blockyard.core.events import (
     MAX_EVENT_BLOCKS,
     BlockColumns,
@@ -64,9 +65,9 @@ class EventLog:
                 cut = tuple(keys[start : start + MAX_EVENT_BLOCKS])
                 self._append(RemovedEvent(owner, tier, identity, cut, group))
 
-    def cleared(self, owner: EventOwner, tier: Tier) -> None:
-        """Everything of ``owner`` in ``tier`` is gone."""
-        self._append(ClearedEvent(owner, tier))
+    def cleared(self, owner: EventOwner, tier: Tier, scope: ClearScope = EVERYTHING) -> None:
+        """Everything of ``owner`` in ``tier`` that is in scope is gone."""
+        self._append(ClearedEvent(owner, tier, scope.identity, scope.tenant))
 
     def _append(self, event: KvEvent) -> None:
         self.on_append(self.outbox.append(event))

@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from blockyard.core.clear_scope import ClearScope
 from blockyard.core.clock import Clock
 from blockyard.core.errors import NotReadyError
 from blockyard.core.job_table import JobAction, JobTable, LostJobs
 from blockyard.core.jobs import LAST_HOPS, JobId, JobPhase, Refusal
-from blockyard.core.vocabulary import Epoch, ItemStatus, JobEnd, JobKind, JobSeq, Lane, Tier, WorkerRole
+from blockyard.core.vocabulary import BlockId, Epoch, ItemStatus, JobEnd, JobKind, JobSeq, Lane, Tier, WorkerRole
 from blockyard.runtime.current_trace import TraceScope
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard.wire.worker_channel import Job, JobResult
@@ -110,16 +111,17 @@ class JobDesk:
             if opened.order.mapping == mapping:
                 self.cancel(opened)
 
-    def drop_queued(self, tier: Tier) -> int:
-        """End what was to be written into a tier and was not handed over; returns the number of its blocks."""
-        queued = [
-            opened
-            for opened in self.open_orders()
-            if opened.seq is None and opened.order.target_tier is tier and opened.order.kind is not JobKind.FREE
-        ]
+    def drop_queued(self, tier: Tier, scope: ClearScope) -> int:
+        """End what was to be written into a tier, is in scope and was not handed over; returns the number of blocks."""
+        queued = [opened for opened in self._writing(tier) if opened.seq is None and _in_scope(opened, scope)]
         for opened in queued:
             self.cancel(opened)
         return sum(opened.order.count for opened in queued)
+
+    def written_elsewhere(self, tier: Tier, scope: ClearScope) -> set[BlockId]:
+        """Slots of a tier that open orders write and that are out of scope."""
+        others = [opened for opened in self._writing(tier) if not _in_scope(opened, scope)]
+        return {BlockId(slot) for opened in others for slot in opened.order.target.indexes}
 
     def waiting(self, role: WorkerRole, lane: Lane) -> int:
         """Orders of a lane that were not handed over to their worker."""
@@ -254,6 +256,14 @@ class JobDesk:
             self._end(self._open.pop(next(iter(self._open))), OrderEnd.LOST, ItemStatus.UNKNOWN)
 
     # --- inside -------------------------------------------------------------------------------------------------------
+    def _writing(self, tier: Tier) -> list[OpenOrder]:
+        """Open orders that bring blocks into a tier."""
+        return [
+            opened
+            for opened in self.open_orders()
+            if opened.order.target_tier is tier and opened.order.kind is not JobKind.FREE
+        ]
+
     def _ttl_ms(self, opened: OpenOrder) -> int:
         return int((opened.deadline - self._clock.monotonic()) * 1_000)
 
@@ -269,6 +279,10 @@ class JobDesk:
         self._spans.job_ended(opened.span, report)
         with TraceScope(opened.span.traceparent):
             opened.on_settled(report)
+
+
+def _in_scope(opened: OpenOrder, scope: ClearScope) -> bool:
+    return scope.covers(opened.order.scope.identity, opened.order.scope.tenant)
 
 
 def _statuses(result: JobResult, count: int) -> tuple[ItemStatus, ...]:

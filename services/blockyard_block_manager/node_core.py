@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from blockyard.core.arena_writers import ArenaWriters
 from blockyard.core.block_name import BlockName
+from blockyard.core.clear_scope import EVERYTHING, ClearScope
 from blockyard.core.clock import Clock
 from blockyard.core.errors import LoadingOffError
 from blockyard.core.events import BlockScope
@@ -56,7 +57,7 @@ from blockyard_block_manager.manager_metrics import ManagerMetrics
 from blockyard_block_manager.manager_spans import ManagerSpans
 from blockyard_block_manager.node_gauges import show_sizes
 from blockyard_block_manager.node_profile import NodeProfile
-from blockyard_block_manager.node_tables import NodeTables
+from blockyard_block_manager.node_tables import LOCAL_TIERS, NodeTables
 from blockyard_block_manager.offloader import Offloader
 from blockyard_block_manager.onboarder import Onboarder
 from blockyard_block_manager.pack_writer import PackWriter
@@ -327,11 +328,22 @@ class NodeCore:
         self._end_section()
 
     # --- operators and time -------------------------------------------------------------------------------------------
-    def clear(self, tier: Tier, on_done: Callable[[ClearCounts], None]) -> ClearOperation:
-        """Empty G2 or G3 of this node; ``on_done`` is told when a restart could bring nothing back."""
-        operation = self._clearing.clear(tier, on_done)
+    def clear(
+        self, tier: Tier, on_done: Callable[[ClearCounts], None], scope: ClearScope = EVERYTHING
+    ) -> ClearOperation:
+        """Empty G2 or G3 of this node, or of a model or tenant; ``on_done``: a restart could bring nothing back."""
+        operation = self._clearing.clear(tier, scope, on_done)
         self._end_section()
         return operation
+
+    def clear_all(self, on_done: Callable[[ClearCounts], None], scope: ClearScope = EVERYTHING) -> list[ClearOperation]:
+        """Empty both tiers of this node in one section; ``on_done`` is told per tier."""
+        tiers = [tier for tier in LOCAL_TIERS if tier is not Tier.G3 or self.tables.has(tier)]
+        for tier in tiers:
+            self._clearing.require(tier)
+        operations = [self._clearing.clear(tier, scope, on_done) for tier in tiers]
+        self._end_section()
+        return operations
 
     def tick(self) -> list[JobAction]:
         """Let time act: deadlines, leases, retries; returns the messages that are due to workers."""

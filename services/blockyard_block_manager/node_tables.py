@@ -7,12 +7,13 @@ false; a block that left keeps its slot until the slot's header says so (G3) or 
 Threading: owned by the event loop of the service. No await.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from blockyard.core.block_facts import AdoptedBlock, BlockFacts, StagedColumns
 from blockyard.core.block_name import BlockName, select
+from blockyard.core.clear_scope import EVERYTHING, ClearScope
 from blockyard.core.clock import Clock
 from blockyard.core.errors import NotReadyError
 from blockyard.core.events import BlockScope
@@ -238,13 +239,19 @@ class NodeTables:
         self.on_evicted(tier, len(doomed))
         return doomed
 
-    def clear(self, tier: Tier) -> ClearReport:
-        """Forget the whole tier in this section; one ``cleared`` event says so."""
-        report = self.pool(tier).clear()
-        self.on_left(tier, list(self._names) if tier is Tier.G2 else [])
+    def clear(self, tier: Tier, scope: ClearScope = EVERYTHING, elsewhere: Collection[BlockId] = ()) -> ClearReport:
+        """Forget what a tier has in scope in this section; one ``cleared`` event says so.
+
+        ``elsewhere``: slots being written whose blocks are known to be out of scope.
+        """
+        report = self.pool(tier).clear(scope, elsewhere)
+        left = [(block.key, block.group) for block in report.left]
         if tier is Tier.G2:
-            self._names.clear()
-        self.events.cleared(self.events.owner_of(tier), tier)
+            left = list(self._names) if scope.is_everything else left
+            for block in left:
+                del self._names[block]
+        self.on_left(tier, left)
+        self.events.cleared(self.events.owner_of(tier), tier, scope)
         return report
 
     def drain_doomed(self, tier: Tier) -> DoomedBlocks | None:

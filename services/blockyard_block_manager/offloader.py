@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from blockyard.core.clear_scope import ClearScope
 from blockyard.core.events import BlockScope
 from blockyard.core.handles import MutableBlocks
 from blockyard.core.offload_queue import OffloadCopy, OffloadQueue
@@ -105,23 +106,12 @@ class Offloader:
         """Plan stores of rows of one scope; returns how many are wanted, now or when there is room."""
         if not rows:
             return 0
-        keys = [row.name.key for row in rows]
-        lane = _Lane(session, rows[0].scope)
-        held = self._tables.holds(Tier.G2, keys, lane.scope.group)
-        coming = self._flights.under_way(Tier.G2, keys, lane.scope.group)
-        known = [here or on_its_way for here, on_its_way in zip(held, coming, strict=True)]
-        before = self._queue.dropped
-        for row, taken_care_of in zip(rows, known, strict=True):
-            if taken_care_of:
-                self._join(session, row, ticket)
-            else:
-                self._want(_Wanted(row, lane, trace), ticket)
-        self._metrics.dropped(DropReason.STORE_BACKLOG, self._queue.dropped - before)
+        held = self._tables.holds(Tier.G2, [row.name.key for row in rows], rows[0].scope.group)
+        wanted = self._store(session, rows, held, trace, ticket)
         again = [row.name for row, here in zip(rows, held, strict=True) if here]
         if again:
-            self._disk.used(lane.scope, again, trace)
-        self._issue_waiting()
-        return known.count(False)
+            self._disk.used(rows[0].scope, again, trace)
+        return wanted
 
     def offer(self, sessions: Iterable[EngineSession]) -> None:
         """Plan stores of everything that engines hold: after G2 became usable, or an engine was mapped.
@@ -139,13 +129,16 @@ class Offloader:
         for place in self._latest.pop(session, {}).values():
             self._queue.cancel(place)
 
-    def clear(self) -> int:
-        """G2 is cleared: forget what waits; returns how many rows that were."""
-        self._offers.clear()
-        self._latest.clear()
-        dropped = self._queue.cancel_all()
-        self._metrics.dropped(DropReason.CLEARED, dropped)
-        return dropped
+    def clear(self, scope: ClearScope) -> int:
+        """G2 is cleared: forget what waits and is in scope; returns how many rows that were."""
+        places = [copy.name for copy in self._queue.waiting_copies() if _in_scope(copy.work.row, scope)]
+        for place in places:
+            self._no_longer_latest(place)
+            self._queue.cancel(place)
+        for session, rows in list(self._offers.items()):
+            self._offers[session] = iter([row for row in rows if not _in_scope(row, scope)])
+        self._metrics.dropped(DropReason.CLEARED, len(places))
+        return len(places)
 
     def pump(self) -> None:
         """Issue jobs for what waits, as far as there is room, and go on with what is offered."""
@@ -164,7 +157,30 @@ class Offloader:
             if session.g1.holds(row):
                 grouped.setdefault(row.scope, []).append(row)
         for rows in grouped.values():
-            self.store(session, sorted(rows, key=lambda row: row.name.position))
+            rows.sort(key=lambda row: row.name.position)
+            held = self._tables.holds(Tier.G2, [row.name.key for row in rows], rows[0].scope.group)
+            self._store(session, rows, held)
+
+    def _store(
+        self,
+        session: EngineSession,
+        rows: Sequence[G1Row],
+        held: Sequence[bool],
+        trace: TraceParent = NO_TRACE,
+        ticket: SettlementTicket | None = None,
+    ) -> int:
+        lane = _Lane(session, rows[0].scope)
+        coming = self._flights.under_way(Tier.G2, [row.name.key for row in rows], lane.scope.group)
+        known = [here or on_its_way for here, on_its_way in zip(held, coming, strict=True)]
+        before = self._queue.dropped
+        for row, taken_care_of in zip(rows, known, strict=True):
+            if taken_care_of:
+                self._join(session, row, ticket)
+            else:
+                self._want(_Wanted(row, lane, trace), ticket)
+        self._metrics.dropped(DropReason.STORE_BACKLOG, self._queue.dropped - before)
+        self._issue_waiting()
+        return known.count(False)
 
     def _issue_waiting(self) -> None:
         if not self._queue.waiting or not self._desk.answering(WorkerRole.OFFLOAD_WORKER):
@@ -248,6 +264,10 @@ class Offloader:
     def _settled(self, batch: Sequence[_Copy], order: JobOrder, granted: MutableBlocks, report: OrderReport) -> None:
         self._landing.settle(Tier.G2, order, granted, report, Tier.G1)
         self._queue.settle(batch)
+
+
+def _in_scope(row: G1Row, scope: ClearScope) -> bool:
+    return scope.covers(row.scope.identity, row.scope.tenant)
 
 
 def _rows_per_job(lane: _Lane) -> int:

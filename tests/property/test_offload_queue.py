@@ -112,7 +112,7 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def agrees(self) -> None:
         assert self.queue.waiting == len(self.waiting)
-        assert set(self.queue.waiting_names()) == {item.name for item in self.waiting}
+        assert {copy.name for copy in self.queue.waiting_copies()} == {item.name for item in self.waiting}
         assert all(self.queue.under_way(name) for name in self.under_way)
         assert self.queue.dropped == self.dropped
         assert [wish.told for wish in self.wishes] == [int(not wish.open) for wish in self.wishes]

@@ -6,13 +6,14 @@ Threading: one event loop.
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
+from blockyard.core.clear_scope import ClearScope
 from blockyard.core.errors import UnavailableError
 from blockyard.core.events import BlockScope
 from blockyard.core.eviction.retention import Retention
@@ -23,6 +24,8 @@ from blockyard.wire.trace_parent import NO_TRACE, TRACE_HEADER, TraceParent, par
 from blockyard_block_manager.api import schemas
 from blockyard_block_manager.api.ports import ApiPorts
 from blockyard_block_manager.api.problems import PROBLEM_JSON
+from blockyard_block_manager.api.schemas import DIGEST_PATTERN, KEY_PATTERN
+from blockyard_block_manager.clearing import ClearCounts, ClearOperation
 from blockyard_block_manager.connector_requests import names_in
 from blockyard_block_manager.decision_log import LoggedDecision
 from blockyard_block_manager.decisions import deciding
@@ -30,6 +33,10 @@ from blockyard_block_manager.lookups import look_up
 from blockyard_block_manager.node_views import engine_views, node_view, tier_views
 
 TierName = Literal["g1", "g2", "g3", "g4"]
+OptionalDigest = Annotated[str | None, Query(pattern=DIGEST_PATTERN, description="Only blocks of this model.")]
+OptionalKey = Annotated[
+    str | None, Query(pattern=KEY_PATTERN, description="Only blocks of this tenant, by its digest.")
+]
 
 # With ``model`` the document would say application/json.
 _PROBLEM: Final[dict[str, Any]] = {
@@ -68,16 +75,17 @@ def make_router(ports: ApiPorts) -> APIRouter:
 
     @router.post(
         "/tiers/{tier}:clear",
-        summary="Empty a tier of this node",
+        summary="Empty a tier of this node, or take one model or tenant out of it",
         description="Answers 200 when a restart could bring nothing back, 202 where that takes longer than the wait.",
         responses={202: {"model": schemas.ClearReply, "description": "Under way; the blocks are gone already."}},
     )
     async def clear(
         tier: TierName,
         response: Response,
+        scope: Annotated[ClearScope, Depends(_scope)],
         wait_seconds: Annotated[float, Query(ge=0, le=_MAX_WAIT_SECONDS)] = 30.0,
     ) -> schemas.ClearReply:
-        reply = await _clear(ports, Tier[tier.upper()], wait_seconds)
+        [reply] = await _clear(lambda done: [core.clear(Tier[tier.upper()], done, scope)], wait_seconds)
         response.status_code = HTTPStatus.OK if reply.done else HTTPStatus.ACCEPTED
         return reply
 
@@ -99,6 +107,22 @@ def make_router(ports: ApiPorts) -> APIRouter:
     async def expend(request: schemas.ExpendRequest) -> schemas.HintReply:
         with deciding():
             return _hinted(core.tables.expend(_keys(request.digests)))
+
+    @router.post(
+        "/tiers:clear",
+        summary="Empty all tiers of this node, or take one model or tenant out of them",
+        description="As for one tier; the tiers lose their blocks at the same moment.",
+        responses={202: {"model": schemas.ClearReplies, "description": "Under way; the blocks are gone already."}},
+    )
+    async def clear_all(
+        response: Response,
+        scope: Annotated[ClearScope, Depends(_scope)],
+        wait_seconds: Annotated[float, Query(ge=0, le=_MAX_WAIT_SECONDS)] = 30.0,
+    ) -> schemas.ClearReplies:
+        replies = await _clear(lambda done: core.clear_all(done, scope), wait_seconds)
+        all_done = all(reply.done for reply in replies)
+        response.status_code = HTTPStatus.OK if all_done else HTTPStatus.ACCEPTED
+        return schemas.ClearReplies(done=all_done, tiers=replies)
 
     @router.get("/requests/{request:path}", summary="Why the hit of a request ended where it ended")
     async def decisions(request: str) -> schemas.RequestReports:
@@ -155,14 +179,27 @@ def _hinted(found: Mapping[Tier, int]) -> schemas.HintReply:
     return schemas.HintReply(g2=found.get(Tier.G2, 0), g3=found.get(Tier.G3, 0))
 
 
-async def _clear(ports: ApiPorts, tier: Tier, wait_seconds: float) -> schemas.ClearReply:
-    finished = asyncio.Event()
+def _scope(identity: OptionalDigest = None, tenant: OptionalKey = None) -> ClearScope:
+    return ClearScope(
+        IdentityDigest(bytes.fromhex(identity)) if identity is not None else None,
+        TenantDigest(bytes.fromhex(tenant)) if tenant is not None else None,
+    )
+
+
+async def _clear(
+    begin: Callable[[Callable[[ClearCounts], None]], list[ClearOperation]], wait_seconds: float
+) -> list[schemas.ClearReply]:
+    ended = asyncio.Semaphore(0)
     with deciding():
-        operation = ports.core.clear(tier, lambda _: finished.set())
+        operations = begin(lambda _: ended.release())
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(wait_seconds):
-            await finished.wait()
-    return schemas.ClearReply(tier=_cleared_name(tier), done=finished.is_set(), **asdict(operation.counts))
+            for _ in operations:
+                await ended.acquire()
+    return [
+        schemas.ClearReply(tier=_cleared_name(operation.tier), done=operation.done, **asdict(operation.counts))
+        for operation in operations
+    ]
 
 
 async def _others(ports: ApiPorts) -> tuple[bool, list[schemas.OtherNode]]:

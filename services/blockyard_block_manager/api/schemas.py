@@ -12,8 +12,10 @@ from blockyard.wire.codec import MAX_KEYS_PER_CALL
 
 _LONGEST_HINT_SECONDS: Final = 366 * 86_400.0
 
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="32 bytes as lower-case hex.")]
-Key = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="16 bytes as lower-case hex.")]
+DIGEST_PATTERN = r"^[0-9a-f]{64}$"
+KEY_PATTERN = r"^[0-9a-f]{32}$"
+Digest = Annotated[str, Field(pattern=DIGEST_PATTERN, description="32 bytes as lower-case hex.")]
+Key = Annotated[str, Field(pattern=KEY_PATTERN, description="16 bytes as lower-case hex.")]
 AvailabilityName = Literal["g2", "g3", "g4", "miss", "unknown"]
 
 
@@ -146,6 +148,13 @@ class ClearReply(_Body):
     doomed: int = Field(description="Blocks that were being written: never kept.")
     dropped: int = Field(description="Stores that had not begun.")
     headers_freed: int = Field(description="Slots whose headers say free by now, also of blocks evicted earlier.")
+
+
+class ClearReplies(_Body):
+    """What a clear of all tiers met, tier by tier."""
+
+    done: bool
+    tiers: list[ClearReply]
 
 
 class KeepRequest(_Body):

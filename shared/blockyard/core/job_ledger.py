@@ -91,7 +91,7 @@ class JobLedger(Generic[Payload]):
         self._epoch = epoch
         self._settled_below = 1
         self._closed.clear()
-        for queued in self._queue.names():
+        for queued in self._queue.all_work():
             self._queue.withdraw(queued)
         self._entries = {job: entry for job, entry in self._entries.items() if entry.phase is JobPhase.RUNNING}
         return AttachKind.TAKEOVER

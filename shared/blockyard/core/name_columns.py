@@ -14,8 +14,10 @@ from functools import partial
 from typing import Final, final
 
 import numpy as np
+import numpy.typing as npt
 
 from blockyard.core.block_facts import AdoptedBlock, BlockFacts, StagedNames
+from blockyard.core.clear_scope import ClearScope
 from blockyard.core.row_scopes import RowScope, RowScopes
 from blockyard.core.vocabulary import ROOT_KEY, BlockId, ContentKey
 
@@ -87,6 +89,10 @@ class NameColumns:
             strict=True,
         )
         return tuple(map(_fact, columns))
+
+    def rows_in(self, scope: ClearScope) -> npt.NDArray[np.bool_]:
+        """Per row, whether its name is in scope; for rows that carry no block that means nothing."""
+        return self._scopes.rows_in(scope)
 
     # --- writing ----------------------------------------------------------------------------------------------------
     def write(self, rows: Sequence[BlockId], names: StagedNames) -> None:

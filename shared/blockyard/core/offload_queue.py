@@ -112,9 +112,9 @@ class OffloadQueue(Generic[Name, LaneKey, Work]):
         """The copy of this name, waiting or under way."""
         return self._waiting.get(name) or self._under_way.get(name)
 
-    def waiting_names(self) -> list[Name]:
-        """Names of all copies that wait."""
-        return self._waiting.names()
+    def waiting_copies(self) -> list[OffloadCopy[Name, Work]]:
+        """All copies that wait."""
+        return self._waiting.all_work()
 
     # --- changing -----------------------------------------------------------------------------------------------------
     def offer(
@@ -149,13 +149,6 @@ class OffloadQueue(Generic[Name, LaneKey, Work]):
             copy.wake()
             return CancelOutcome.WITHDRAWN
         return CancelOutcome.DRAINING if name in self._under_way else CancelOutcome.UNKNOWN
-
-    def cancel_all(self) -> int:
-        """Nobody wants what waits; returns how many copies that were. What is under way drains."""
-        names = self._waiting.names()
-        for name in names:
-            self.cancel(name)
-        return len(names)
 
     def take(self, limit: int, room_of: Callable[[LaneKey], int] | None = None) -> list[OffloadCopy[Name, Work]]:
         """Begin the most urgent copies of one lane; perhaps none. Each has to be settled.

@@ -57,3 +57,5 @@ class ClearReport:
     """Rows that left the index but are still held; they come out of ``drain_doomed`` after the last release."""
     in_flight: int
     """Rows being written: they will not be registered."""
+    left: tuple[BlockFacts, ...] = ()
+    """What left the index; empty where that is everything."""

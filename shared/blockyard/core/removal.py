@@ -5,10 +5,14 @@ same synchronous section.
 Threading: the owner thread of the table.
 """
 
+from collections.abc import Collection
+
 import numpy as np
+import numpy.typing as npt
 
 from blockyard.core.block_facts import BlockFacts
 from blockyard.core.block_table import BlockTable
+from blockyard.core.clear_scope import ClearScope
 from blockyard.core.errors import BlocksInUseError, KernelError
 from blockyard.core.families import take_in_order
 from blockyard.core.states import ABANDONED, COMPLETE, DOOMED, FREE, HELD, INACTIVE, MUTABLE, CondemnOutcome
@@ -66,9 +70,32 @@ def clear(table: BlockTable) -> tuple[list[BlockId], int, int]:
     table.names.index.clear()
     table.registry.cleared()
     table.to_await_free(idle, INACTIVE)
+    return idle, *_doom(table, np.ones(table.capacity, dtype=np.bool_), ())
+
+
+def clear_part(
+    table: BlockTable, scope: ClearScope, elsewhere: Collection[BlockId]
+) -> tuple[list[BlockId], int, int, tuple[BlockFacts, ...]]:
+    """As ``clear``, for the blocks in scope and for all unregistered rows but those ``elsewhere``; also what left."""
+    inside = table.names.rows_in(scope)
+    found = table.findable() & inside
+    idle = _rows(found & (np.frombuffer(table.state, dtype=np.uint8) == INACTIVE))
+    table.policy.remove(idle)
+    left = table.leave_index(_rows(found))
+    table.to_await_free(idle, INACTIVE)
+    return idle, *_doom(table, inside, elsewhere), left
+
+
+def _doom(table: BlockTable, inside: npt.NDArray[np.bool_], elsewhere: Collection[BlockId]) -> tuple[int, int]:
+    """HELD rows of these, and unregistered rows but those ``elsewhere``, become doomed; returns how many of each."""
     state = np.frombuffer(table.state, dtype=np.uint8)
     sound = np.frombuffer(table.flags.column, dtype=np.uint8) & DOOMED == 0
-    pinned = (state == HELD) & sound
+    pinned = (state == HELD) & sound & inside
     in_flight = ((state == MUTABLE) | (state == COMPLETE)) & sound
-    table.flags.set(map(BlockId, np.flatnonzero(pinned | in_flight).tolist()), DOOMED)
-    return idle, int(pinned.sum()), int(in_flight.sum())
+    in_flight[list(elsewhere)] = False
+    table.flags.set(_rows(pinned | in_flight), DOOMED)
+    return int(pinned.sum()), int(in_flight.sum())
+
+
+def _rows(chosen: npt.NDArray[np.bool_]) -> list[BlockId]:
+    return list(map(BlockId, np.flatnonzero(chosen).tolist()))

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, final
 
 import numpy as np
+import numpy.typing as npt
 
+from blockyard.core.clear_scope import ClearScope
 from blockyard.core.vocabulary import DEFAULT_TENANT, DIGEST_BYTES, BlockId, GroupId, IdentityDigest, TenantDigest
 
 _SLACK: Final = 1024
@@ -61,6 +63,11 @@ class RowScopes:
     def of(self, rows: Sequence[BlockId]) -> list[RowScope]:
         """Scopes, aligned with ``rows``."""
         return list(map(self._scopes.__getitem__, map(self._column.__getitem__, rows)))
+
+    def rows_in(self, scope: ClearScope) -> npt.NDArray[np.bool_]:
+        """Per row, whether the scope it carries is covered; for rows without a block that means nothing."""
+        covered = [number for number, known in enumerate(self._scopes) if scope.covers(known.identity, known.tenant)]
+        return np.isin(np.frombuffer(self._column, dtype=np.uint32), covered)
 
     def _number_new(self, scope: RowScope) -> int:
         if len(self._numbers) >= self._sweep_at:

@@ -85,9 +85,9 @@ class WorkQueue(Generic[Name, LaneKey, Work]):
         entry = self._entries.get(name)
         return None if entry is None else entry.work
 
-    def names(self) -> list[Name]:
-        """Names of all entries."""
-        return list(self._entries)
+    def all_work(self) -> list[Work]:
+        """Work of all entries, in no order."""
+        return [entry.work for entry in self._entries.values()]
 
     # --- changing -----------------------------------------------------------------------------------------------------
     def put(self, name: Name, work: Work, *, lane: LaneKey, priority: int = 0, size_bytes: int = 0) -> list[Work]:

@@ -240,6 +240,34 @@ async def test_a_clear_that_takes_longer_says_so(api: Api) -> None:
     assert (response.status_code, response.json()["done"], response.json()["removed"]) == (202, False, 4)
 
 
+async def test_all_tiers_are_cleared_at_once_and_reported_one_by_one(api: Api) -> None:
+    asked = asyncio.create_task(api.http.post("/v1/tiers:clear"))
+    while not api.world.core.desk.open_orders():
+        await asyncio.sleep(0)
+    assert api.world.held(Tier.G2) == api.world.held(Tier.G3) == set()
+    api.world.settle()
+    body = (await asked).json()
+    assert body["done"]
+    parts = [(part["tier"], part["done"], part["removed"]) for part in body["tiers"]]
+    assert parts == [("g2", True, 4), ("g3", True, 4)]
+
+
+async def test_a_clear_of_all_tiers_that_takes_longer_says_so(api: Api) -> None:
+    response = await api.http.post("/v1/tiers:clear", params={"wait_seconds": 0})
+    assert response.status_code == 202
+    assert [part["done"] for part in response.json()["tiers"]] == [False, False]
+
+
+async def test_a_clear_can_be_narrowed_to_a_model_or_a_tenant(api: Api) -> None:
+    other = {"wait_seconds": "0", "identity": "ab" * 32}
+    assert (await api.http.post("/v1/tiers/g2:clear", params=other)).json()["removed"] == 0
+    tenant = {"wait_seconds": "0", "identity": IDENTITY, "tenant": "cd" * 16}
+    assert (await api.http.post("/v1/tiers/g2:clear", params=tenant)).json()["removed"] == 0
+    mine = {"wait_seconds": "0", "identity": IDENTITY, "tenant": "00" * 16}
+    assert (await api.http.post("/v1/tiers/g2:clear", params=mine)).json()["removed"] == 4
+    await api.problem(api.http.post("/v1/tiers/g2:clear", params={"tenant": "x"}), 422, "invalid-request")
+
+
 @pytest.mark.parametrize("tier", ["g1", "g4"])
 async def test_tiers_of_others_cannot_be_cleared(api: Api, tier: str) -> None:
     body = await api.problem(api.http.post(f"/v1/tiers/{tier}:clear"), 409, "unsupported-operation")
@@ -390,4 +418,4 @@ async def test_documentation_needs_nothing_from_elsewhere(api: Api) -> None:
     assert list(schema["paths"]["/v1/lookup"]["post"]["responses"]["4XX"]["content"]) == ["application/problem+json"]
     reading = {"/v1/tiers", "/v1/engines", "/v1/nodes", "/v1/lookup", "/v1/requests/{request}"}
     hints = {"/v1/blocks:keep", "/v1/blocks:expend"}
-    assert set(schema["paths"]) == reading | hints | {"/v1/tiers/{tier}:clear", "/v1/loading"}
+    assert set(schema["paths"]) == reading | hints | {"/v1/tiers/{tier}:clear", "/v1/tiers:clear", "/v1/loading"}

@@ -39,6 +39,7 @@ OPERATIONS = [
     ("GET", "/v1/nodes"),
     ("POST", "/v1/lookup"),
     ("POST", "/v1/tiers/{tier}:clear"),
+    ("POST", "/v1/tiers:clear"),
     ("GET", "/v1/requests/{request}"),
     ("GET", "/v1/loading"),
     ("PUT", "/v1/loading"),

@@ -70,11 +70,13 @@ def test_what_makes_room_is_named_counted_and_over() -> None:
     assert copies.dropped == 2
 
 
-def test_cancel_of_everything_leaves_what_is_under_way() -> None:
+def test_what_is_under_way_drains_when_it_is_cancelled() -> None:
     copies, waiter = queue(), Waiter()
-    waiter.offer(copies, "a", "b", "c")
+    waiter.offer(copies, "a", "b")
     batch = copies.take(1)
-    assert copies.cancel_all() == 2
+    assert copies.cancel("a") is CancelOutcome.DRAINING
+    assert copies.cancel("b") is CancelOutcome.WITHDRAWN
+    assert copies.cancel("b") is CancelOutcome.UNKNOWN
     assert (waiter.told, copies.waiting, copies.under_way("a")) == (0, 0, True)
     copies.settle(batch)
     assert waiter.told == 1

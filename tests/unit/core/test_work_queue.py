@@ -97,7 +97,7 @@ def test_a_name_is_queued_once() -> None:
     put(waiting, "a")
     with pytest.raises(KernelError):
         put(waiting, "a")
-    assert waiting.names() == ["a"]
+    assert waiting.all_work() == ["a"]
 
 
 def test_entries_that_left_do_not_pile_up() -> None:
