@@ -8,6 +8,7 @@ from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.eviction.lru2 import Lru2Policy
 from blockyard.core.eviction.multi_lru import MultiLruPolicy
 from blockyard.core.eviction.s3_fifo import S3FifoPolicy
+from blockyard.core.eviction.tide import TidePolicy
 from blockyard.testing.eviction_conformance import EvictionPolicyTests
 
 
@@ -49,3 +50,8 @@ class TestArc(EvictionPolicyTests):
 class TestS3Fifo(EvictionPolicyTests):
     def make_policy(self, columns: RowColumns) -> EvictionPolicy:
         return S3FifoPolicy(columns)
+
+
+class TestTide(EvictionPolicyTests):
+    def make_policy(self, columns: RowColumns) -> EvictionPolicy:
+        return TidePolicy(columns)

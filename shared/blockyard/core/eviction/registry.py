@@ -22,6 +22,8 @@ _PLACES: Final = {
     "lru2": "lru2:Lru2Policy",
     "multi_lru": "multi_lru:MultiLruPolicy",
     "s3_fifo": "s3_fifo:S3FifoPolicy",
+    "tide": "tide:TidePolicy",
+    "tide": "tide:TidePolicy",
 }
 
 
