@@ -98,13 +98,20 @@ class Storm:
         self.history[publisher.name, publisher.epoch, publisher.outbox.last_seq] = tuple(publisher.held)
 
     def _compare(self) -> None:
-        for view in self.world.views:
+        for number, view in enumerate(self.world.views):
+            found = {
+                reader: match.blocks for match in view.index.longest_prefix(IDENTITY, CHAIN) for reader in match.readers
+            }
             for publisher in self.world.publishers:
                 mark = view.index.watermark(publisher.name)
+                moment = (publisher.name, mark.epoch, mark.seq)
                 assert mark.epoch <= publisher.epoch
                 assert mark.seq == view.consumer(publisher.name).cursor
                 if mark.epoch:
-                    assert mark.held == self._held_at((publisher.name, mark.epoch, mark.seq)), "a set that it held"
+                    assert mark.held == self._held_at(moment), "a set that it held"
+                is_credited = bool(mark.epoch) and self.world.heard_leases.get((number, publisher.name)) == mark.epoch
+                blocks = _prefix({key for _, _, key in self.history[moment]}) if is_credited else 0
+                assert found.get(publisher.engine, 0) == blocks, "credit with a live lease of this epoch only"
 
     def _held_at(self, moment: Moment) -> TierDigests:
         if moment not in self.digests:
@@ -119,10 +126,10 @@ class Storm:
         counts = consumer.counts
         assert counts.recoveries == counts.gaps + counts.mismatches + counts.overflows
         assert counts.mismatches == 0, "nothing but lost numbers was wrong"
-        found = {reader: match for match in view.index.longest_prefix(IDENTITY, CHAIN) for reader in match.readers}
-        held = {key for _, _, key in publisher.held}
-        prefix = next((count for count, key in enumerate(CHAIN) if key not in held), len(CHAIN))
-        assert (found[publisher.engine].blocks if publisher.engine in found else 0) == prefix
+
+
+def _prefix(held: set[ContentKey]) -> int:
+    return next((count for count, key in enumerate(CHAIN) if key not in held), len(CHAIN))
 
 
 def weather(seed: int) -> None:

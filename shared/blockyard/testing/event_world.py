@@ -43,7 +43,7 @@ SCOPE: Final = BlockScope(IDENTITY, block_tokens=16)
 BEAT_SECONDS: Final = 2.0
 _PAYLOAD_BYTES: Final = 16
 _RING_BYTES: Final = 6_000
-_LIMITS: Final = ConsumerLimits(keep_seconds=5.0, most_backoff_seconds=4.0, buffer_weight=25, replay_events=24)
+_LIMITS: Final = ConsumerLimits(keep_seconds=5.0, most_backoff_seconds=4.0, buffer_weight=12, replay_events=24)
 _Held = dict[tuple[EventOwner, Tier, ContentKey], None]
 """A set that has an order."""
 
@@ -212,6 +212,8 @@ class EventWorld:
         self.publishers: Final = [
             Publisher(name, self.chance, self.clock, self._archive) for name in ("node-a", "node-b")
         ]
+        self.heard_leases: Final[dict[tuple[int, str], Epoch]] = {}
+        """By view and publisher: epoch of the lease that the view knows to live."""
         self.views: Final = [RouterView(self._archive.__getitem__, self.clock, _LIMITS) for _ in range(views)]
         for publisher in self.publishers:
             self._beat_for_ever(publisher)
@@ -229,12 +231,12 @@ class EventWorld:
         """Tell all views that its lease lives."""
         epoch, readers = publisher.epoch, (publisher.engine,)
         for view in self.views:
-            self.bus.send(self._telling(view, partial(view.leased, publisher.name, epoch, readers)))
+            self.bus.send(self._telling(view, partial(self._leased, view, publisher.name, epoch, readers)))
 
     def end_lease(self, publisher: Publisher) -> None:
         """Tell all views that its lease is over."""
         for view in self.views:
-            self.bus.send(self._telling(view, partial(view.lease_ended, publisher.name)))
+            self.bus.send(self._telling(view, partial(self._lease_ended, view, publisher.name)))
 
     def run(self, seconds: float) -> None:
         """Let time pass."""
@@ -261,6 +263,16 @@ class EventWorld:
             return
         answer = publisher.answer(question)
         self.bus.send(self._telling(view, partial(_told, view, question, answer)))
+
+    def _leased(self, view: RouterView, name: str, epoch: Epoch, readers: tuple[EventOwner, ...]) -> list[Question]:
+        questions = view.leased(name, epoch, readers)
+        if epoch == view.consumer(name).epoch:
+            self.heard_leases[self.views.index(view), name] = epoch
+        return questions
+
+    def _lease_ended(self, view: RouterView, name: str) -> list[Question]:
+        self.heard_leases.pop((self.views.index(view), name), None)
+        return view.lease_ended(name)
 
     def _beat_for_ever(self, publisher: Publisher) -> None:
         if not publisher.frozen:
