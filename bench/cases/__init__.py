@@ -3,11 +3,26 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from bench.cases import channel, g3, g4, hashing, memory, pool_ops, scheduler_half, vllm_overhead, vllm_ttft
+from bench.cases import (
+    channel,
+    eviction,
+    eviction_speed,
+    g3,
+    g4,
+    hashing,
+    memory,
+    pool_ops,
+    scheduler_half,
+    vllm_overhead,
+    vllm_ttft,
+)
 from bench.measure import Measure
 
 CASES: Final[dict[str, Callable[[str], Iterator[Measure]]]] = {
     "channel": channel.run,
+    "eviction": eviction.run,
+    "eviction_quick": eviction.run_quick,
+    "eviction_speed": eviction_speed.run,
     "g3": g3.run,
     "g4": g4.run,
     "hashing": hashing.run,

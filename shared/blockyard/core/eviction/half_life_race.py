@@ -8,8 +8,7 @@ Whether a block is sampled follows from its name, so every run of one load has t
 Threading: the owner of the table.
 """
 
-from collections.abc import Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Sequence
 from typing import Final, final
 
 import numpy as np
@@ -17,20 +16,19 @@ import numpy.typing as npt
 
 from blockyard.core.eviction.tide_history import HALF_LIVES, History, keep_values
 
-_MOST_SPARSE: Final = 16
-_LEAST_BLOCKS: Final = 256
+_MOST_SPARSE: Final = 64
+_LEAST_BLOCKS: Final = 512
 """A simulated cache has at least so many blocks (or all of the tier), else chance decides the race."""
 _BATCHES: Final = 2
 """Batches of uses per capacity of a simulated cache."""
 _SPARE_BATCHES: Final = 4
 """Batches after which places that no cache uses any more are looked for."""
 _LEAD: Final = 1.01
-_DECAY: Final = 0.9
+_DECAY: Final = 0.95
 _HEATS: Final = 8
 """Decisions per capacity of blocks that entered."""
 _SHORTEST_HEAT: Final = 64
 _BYTE_VALUES: Final = 256
-_last_byte = itemgetter(-1)
 
 
 @final
@@ -38,7 +36,7 @@ class HalfLifeRace:
     """Simulated caches and the leader among them."""
 
     def __init__(self, capacity: int) -> None:
-        """Start a race for a tier of ``capacity`` blocks, led by the shortest half-life."""
+        """Start a race for a tier of ``capacity`` blocks, led by the middle half-life."""
         sparse = _MOST_SPARSE
         while sparse > 1 and capacity < sparse * _LEAST_BLOCKS:
             sparse //= 2
@@ -51,12 +49,14 @@ class HalfLifeRace:
         self._free = list(range(places))
         self._held = np.zeros((len(HALF_LIVES), places), np.bool_)
         self._values = np.zeros((len(HALF_LIVES), places))
-        self._positions = np.zeros(places, np.int64)
-        self._uses: list[tuple[bytes, int, History]] = []
+        self._depths = np.zeros(places, np.int64)
+        """Places in their batch: of blocks that were used together, the later is the deeper."""
+        self._names_used: list[bytes] = []
+        self._histories: list[History] = []
         self._scores = np.zeros(len(HALF_LIVES))
         self._heat = max(_SHORTEST_HEAT, capacity // _HEATS)
         self._decide_at = 0
-        self.leader = 0
+        self.leader = len(HALF_LIVES) // 2
         """Index of the half-life that orders the tier."""
 
     @property
@@ -64,21 +64,27 @@ class HalfLifeRace:
         """The leading one, in capacities of blocks that entered."""
         return HALF_LIVES[self.leader]
 
-    def sample(self, names: Sequence[bytes]) -> bytes:
-        """1 for each of these blocks that takes part, else 0. Names are digests: their last bytes are evenly spread."""
-        return bytes(map(_last_byte, names)).translate(self._sampled_bytes)
+    def sample(self, names: Sequence[bytes]) -> list[bytes | None]:
+        """Those of these blocks that take part, None for the others.
 
-    def use(self, names: Sequence[bytes], positions: Sequence[int], histories: Sequence[History], created: int) -> bool:
+        Names are digests, so that their last bytes are evenly spread.
+        """
+        sampled = self._sampled_bytes
+        return [name if sampled[name[-1]] else None for name in names]
+
+    def use(self, names: Iterable[bytes], histories: Iterable[History], created: int) -> bool:
         """Sampled blocks were used, ``created`` blocks having entered the tier; True if another leads now.
 
-        The histories include this use.
+        Names are in chain order, histories include this use.
         """
-        self._uses += zip(names, positions, histories, strict=True)
-        if len(self._uses) < self._batch:
+        self._names_used += names
+        self._histories += histories
+        if len(self._names_used) < self._batch:
             return False
-        uses, self._uses = self._uses, []
-        for start in range(0, len(uses), self._batch):
-            self._simulate(uses[start : start + self._batch])
+        names, self._names_used = self._names_used, []
+        histories, self._histories = self._histories, []
+        for start in range(0, len(names), self._batch):
+            self._simulate(names[start : start + self._batch], histories[start : start + self._batch])
         return self._decide(created)
 
     def _decide(self, created: int) -> bool:
@@ -92,17 +98,18 @@ class HalfLifeRace:
             self.leader = best
         return changed
 
-    def _simulate(self, uses: Sequence[tuple[bytes, int, History]]) -> None:
+    def _simulate(self, names: Sequence[bytes], histories: Sequence[History]) -> None:
         """Hits of a batch in each cache, then the batch takes its places and what has the least worth leaves."""
-        latest = {name: (position, history) for name, position, history in uses}
+        latest = dict(zip(names, range(len(names)), strict=True))
         places = np.array([self._place(name) for name in latest])
         # A block is in every cache from its first use in the batch on.
-        self._scores += self._held[:, places].sum(axis=1) + (len(uses) - len(latest))
+        hits = self._held[:, places].sum(axis=1) + (len(names) - len(latest))
         self._held[:, places] = True
-        self._values[:, places] = keep_values([history for _, history in latest.values()])
-        self._positions[places] = [position for position, _ in latest.values()]
-        for held, values in zip(self._held, self._values, strict=True):
-            self._cut(held, values)
+        self._values[:, places] = keep_values([histories[index] for index in latest.values()])
+        self._depths[places] = list(latest.values())
+        # As long as everything fits, hits say nothing about what to evict.
+        if any([self._cut(held, values) for held, values in zip(self._held, self._values, strict=True)]):
+            self._scores += hits
         if len(self._free) < self._batch:
             self._free_places()
 
@@ -113,18 +120,22 @@ class HalfLifeRace:
             self._names[place] = name
         return place
 
-    def _cut(self, held: npt.NDArray[np.bool_], values: npt.NDArray[np.float64]) -> None:
-        """Take the blocks of least value out of a cache, of equal ones the deeper, until it has its capacity."""
+    def _cut(self, held: npt.NDArray[np.bool_], values: npt.NDArray[np.float64]) -> bool:
+        """Take the blocks of least value out of a cache, of equal ones the deeper, until it has its capacity.
+
+        True if it had more.
+        """
         places = np.flatnonzero(held)
         excess = len(places) - self._capacity
         if excess <= 0:
-            return
+            return False
         worth = values[places]
         edge = np.partition(worth, excess - 1)[excess - 1]
         below, tied = places[worth < edge], places[worth == edge]
-        deepest = np.argsort(-self._positions[tied], kind="stable")
+        deepest = np.argsort(-self._depths[tied], kind="stable")
         held[below] = False
         held[tied[deepest[: excess - len(below)]]] = False
+        return True
 
     def _free_places(self) -> None:
         used = np.fromiter(self._place_of.values(), np.int64, len(self._place_of))

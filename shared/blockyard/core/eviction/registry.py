@@ -23,7 +23,6 @@ _PLACES: Final = {
     "multi_lru": "multi_lru:MultiLruPolicy",
     "s3_fifo": "s3_fifo:S3FifoPolicy",
     "tide": "tide:TidePolicy",
-    "tide": "tide:TidePolicy",
 }
 
 

@@ -79,14 +79,12 @@ class RunHeap:
         run_of = self._run_of
         if not all(map(run_of.__getitem__, rows)) or len(set(rows)) != len(rows):
             raise KernelError("a row is not in the order, or named twice", rows=len(rows))
-        for row in rows:
-            run_of[row] = _NONE
-        self._size -= len(rows)
+        self._leave(rows)
 
     def take(self, count: int) -> list[BlockId]:
         """Remove and return up to ``count`` rows, first victim first."""
         taken = self._first(self._heap, count)
-        self.remove(taken)
+        self._leave(taken)
         return taken
 
     def rows(self) -> list[BlockId]:
@@ -113,6 +111,12 @@ class RunHeap:
         heapify(ranked)
         self._heap = ranked
         self._inserted = 0
+
+    def _leave(self, rows: Sequence[BlockId]) -> None:
+        run_of = self._run_of
+        for row in rows:
+            run_of[row] = _NONE
+        self._size -= len(rows)
 
     def _first(self, heap: list[_Run], count: int) -> list[BlockId]:
         """The first rows by ``heap``, which loses them; marks nothing, so ``heap`` may be a copy."""

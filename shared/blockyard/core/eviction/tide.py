@@ -43,7 +43,7 @@ class TidePolicy:
         "_order",
         "_put_back",
         "_race",
-        "_sampled",
+        "_racing",
     )
 
     def __init__(self, columns: RowColumns) -> None:
@@ -53,7 +53,8 @@ class TidePolicy:
         self._histories: list[History | None] = [None] * capacity
         self._departed = DepartedBlocks(_REMEMBERED * capacity)
         self._race = HalfLifeRace(capacity)
-        self._sampled = bytearray(capacity)
+        self._racing: list[bytes | None] = [None] * capacity
+        """Names of the rows whose blocks take part in the race."""
         self._order = RunHeap(capacity, self._race.leader)
         self._put_back = 0
         self._created = 0
@@ -145,15 +146,15 @@ class TidePolicy:
         return [row for row in dict.fromkeys(blocks) if histories[row] is None]
 
     def _know(self, rows: Sequence[BlockId], names: Sequence[bytes], histories: Sequence[History]) -> None:
-        known, sampled = self._histories, self._sampled
-        for row, history, mark in zip(rows, histories, self._race.sample(names), strict=True):
+        known, racing = self._histories, self._racing
+        for row, history, name in zip(rows, histories, self._race.sample(names), strict=True):
             known[row] = history
-            sampled[row] = mark
+            racing[row] = name
 
     def _race_on(self, blocks: Sequence[BlockId]) -> bool:
         """Show the sampled blocks to the race; True if another half-life leads now."""
-        rows = list(compress(blocks, map(self._sampled.__getitem__, blocks)))
-        if not rows:
+        names = list(map(self._racing.__getitem__, blocks))
+        if not any(names):
             return False
-        histories = cast("list[History]", list(map(self._histories.__getitem__, rows)))
-        return self._race.use(keys_of(self._columns, rows), self._columns.positions_of(rows), histories, self._created)
+        histories = compress(map(self._histories.__getitem__, blocks), names)
+        return self._race.use(filter(None, names), cast("Iterator[History]", histories), self._created)

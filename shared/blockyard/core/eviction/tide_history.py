@@ -84,11 +84,12 @@ class DepartedBlocks:
     def leave(self, names: Iterable[bytes], histories: Iterable[History | None]) -> None:
         """These blocks have left; of one without a history there is nothing to remember."""
         remembered = self._histories
-        for name, history in zip(names, histories, strict=True):
-            if history is not None:
-                # One that is remembered already, since it left twice, counts from now.
+        left = {name: history for name, history in zip(names, histories, strict=True) if history is not None}
+        if not remembered.keys().isdisjoint(left):
+            # What is remembered already has left twice, and is as old as its last leave.
+            for name in left:
                 remembered.pop(name, None)
-                remembered[name] = history
+        remembered.update(left)
         if len(remembered) > self._limit + self._limit // _SLACK:
             for name in list(islice(remembered, len(remembered) - self._limit)):
                 del remembered[name]
