@@ -41,6 +41,7 @@ OPERATIONS = [
     ("POST", "/v1/tiers/{tier}:clear"),
     ("POST", "/v1/blocks:keep"),
     ("POST", "/v1/blocks:expend"),
+    ("POST", "/v1/tiers:clear"),
     ("GET", "/v1/requests/{request}"),
     ("GET", "/v1/loading"),
     ("PUT", "/v1/loading"),
