@@ -1,4 +1,7 @@
-"""The frequency sketch: never too low, hardly ever too high, and it forgets."""
+"""The frequency sketch: never too low, hardly ever too high, and it forgets.
+
+Numbers are those of KVBM's behaviours.
+"""
 
 import hashlib
 
@@ -28,14 +31,14 @@ def test_one_hundred_thousand_blocks_used_once_leave_unseen_ones_at_zero() -> No
 
 
 @pytest.mark.parametrize("touches", range(1, 16))
-def test_up_to_15_uses_are_counted(touches: int) -> None:
+def test_34_up_to_15_uses_are_counted(touches: int) -> None:
     sketch = FrequencySketch(64)
     sketch.touch([key("a")] * touches)
     assert sketch.estimate([key("a")]) == [touches]
 
 
 @pytest.mark.parametrize("touches", [16, 128, 129, 1_000])
-def test_a_counter_stops_at_15(touches: int) -> None:
+def test_34_a_counter_stops_at_15(touches: int) -> None:
     sketch = FrequencySketch(1_024)
     sketch.touch([key("a")] * touches)
     assert sketch.estimate([key("a"), key("b")]) == [15, 0]
@@ -50,7 +53,7 @@ def test_uses_count_alike_in_one_batch_and_one_by_one() -> None:
     assert together.estimate(names) == apart.estimate(names)
 
 
-def test_after_ten_uses_per_key_of_the_capacity_all_counts_are_halved_once() -> None:
+def test_35_after_ten_uses_per_key_of_the_capacity_all_counts_are_halved_once() -> None:
     sketch = FrequencySketch(32)
     sketch.touch([key("a")] * 8)
     others = [key(number) for number in range(24)]
@@ -71,7 +74,7 @@ def test_uses_of_blocks_that_are_counted_to_the_end_do_not_wear_the_sketch_out()
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3])
-def test_the_smallest_sketches_count_and_forget(capacity: int) -> None:
+def test_35_the_smallest_sketches_count_and_forget(capacity: int) -> None:
     sketch = FrequencySketch(capacity)
     sketch.touch([key("a")] * (10 * capacity - 1))
     assert (sketch.estimate([key("a")]), sketch.halvings) == ([min(15, 10 * capacity - 1)], 0)

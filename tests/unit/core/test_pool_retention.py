@@ -1,4 +1,7 @@
-"""Hints through the pool: what will be wanted again stays, what will not be leaves first."""
+"""Hints through the pool: what will be wanted again stays, what will not be leaves first.
+
+Numbers are those of KVBM's behaviours.
+"""
 
 import pytest
 
@@ -34,7 +37,7 @@ def test_hints_move_blocks_under_every_policy(policy: str) -> None:
     pool.check_integrity()
 
 
-def test_lower_priority_leaves_first_and_equal_ones_in_the_order_of_their_return_tails_before_heads() -> None:
+def test_32_lower_priority_leaves_first_and_equal_ones_in_the_order_of_their_return_tails_before_heads() -> None:
     pool = make_pool(8)
     runs = {name: chain(name, 2) for name in ("high", "low", "low too", "none")}
     held = {name: hold(pool, run) for name, run in runs.items()}

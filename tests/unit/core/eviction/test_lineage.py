@@ -1,9 +1,15 @@
-"""Lineage: no block goes before those behind it; names that contradict each other harm nobody."""
+"""Lineage: no block goes before those behind it; names that contradict each other harm nobody.
+
+Numbers are those of KVBM's behaviours.
+"""
+
+from functools import partial
 
 import pytest
 
 from blockyard.core.eviction.lineage import LeafOrder, LineageFifoPolicy, LineagePolicy
 from blockyard.core.vocabulary import ROOT_KEY, ContentKey
+from blockyard.testing.blocks import chain, make_pool, store
 from blockyard.testing.eviction_conformance import rows
 from blockyard.testing.row_columns import NamedRows
 
@@ -19,7 +25,7 @@ def two_chains() -> NamedRows:
 
 
 @BOTH
-def test_a_chain_goes_from_its_end(order: LeafOrder) -> None:
+def test_27_a_chain_goes_from_its_end(order: LeafOrder) -> None:
     columns = NamedRows(3)
     columns.name_chain(rows(0, 1, 2))
     policy = LineagePolicy(columns, order)
@@ -28,14 +34,14 @@ def test_a_chain_goes_from_its_end(order: LeafOrder) -> None:
     assert policy.take(3) == [2, 1, 0]
 
 
-def test_a_parent_that_becomes_a_leaf_keeps_its_time_under_tick() -> None:
+def test_28_a_parent_that_becomes_a_leaf_keeps_its_time_under_tick() -> None:
     policy = LineagePolicy(two_chains())
     for row in range(4):
         policy.insert(rows(row))
     assert policy.take(4) == [1, 0, 3, 2]
 
 
-def test_a_parent_that_becomes_a_leaf_queues_up_behind_under_fifo() -> None:
+def test_28_a_parent_that_becomes_a_leaf_queues_up_behind_under_fifo() -> None:
     policy = LineageFifoPolicy(two_chains())
     for row in range(4):
         policy.insert(rows(row))
@@ -43,7 +49,7 @@ def test_a_parent_that_becomes_a_leaf_queues_up_behind_under_fifo() -> None:
 
 
 @BOTH
-def test_a_child_that_comes_before_its_parent_is_its_child_all_the_same(order: LeafOrder) -> None:
+def test_29_a_child_that_comes_before_its_parent_is_its_child_all_the_same(order: LeafOrder) -> None:
     columns = NamedRows(3)
     columns.name_chain(rows(0, 1, 2))
     policy = LineagePolicy(columns, order)
@@ -53,7 +59,7 @@ def test_a_child_that_comes_before_its_parent_is_its_child_all_the_same(order: L
 
 
 @BOTH
-def test_without_the_middle_of_its_chain_a_tail_can_still_be_evicted(order: LeafOrder) -> None:
+def test_29_without_the_middle_of_its_chain_a_tail_can_still_be_evicted(order: LeafOrder) -> None:
     columns = NamedRows(5)
     columns.name_chain(rows(0, 1, 2, 3, 4))
     policy = LineagePolicy(columns, order)
@@ -75,7 +81,7 @@ def test_a_middle_that_comes_back_protects_its_parent_again(order: LeafOrder) ->
 
 
 @BOTH
-def test_a_parent_of_two_leaves_goes_after_both(order: LeafOrder) -> None:
+def test_30_a_parent_of_two_leaves_goes_after_both(order: LeafOrder) -> None:
     columns = NamedRows(3)
     columns.name_chain(rows(0, 1))
     columns.name_chain(rows(2), parent=rows(0)[0])
@@ -89,7 +95,7 @@ def test_a_parent_of_two_leaves_goes_after_both(order: LeafOrder) -> None:
 
 
 @BOTH
-def test_ten_thousand_blocks_in_one_chain_leave_without_recursion_in_any_order(order: LeafOrder) -> None:
+def test_30_ten_thousand_blocks_in_one_chain_leave_without_recursion_in_any_order(order: LeafOrder) -> None:
     deep = rows(*range(10_500))
     columns = NamedRows(len(deep))
     columns.name_chain(deep)
@@ -104,7 +110,7 @@ def test_ten_thousand_blocks_in_one_chain_leave_without_recursion_in_any_order(o
 
 
 @BOTH
-def test_two_blocks_that_agree_in_a_part_of_their_names_stay_two(order: LeafOrder) -> None:
+def test_31_two_blocks_that_agree_in_a_part_of_their_names_stay_two(order: LeafOrder) -> None:
     columns = NamedRows(3)
     columns.name_chain(rows(0, 1))
     alike = bytearray(columns.keys[0])
@@ -118,7 +124,7 @@ def test_two_blocks_that_agree_in_a_part_of_their_names_stay_two(order: LeafOrde
 
 
 @BOTH
-def test_two_rows_with_one_name_are_two_rows(order: LeafOrder) -> None:
+def test_31_two_rows_with_one_name_are_two_rows(order: LeafOrder) -> None:
     columns = NamedRows(4)
     columns.name_chain(rows(0, 1))
     columns.keys[2], columns.keys[3] = columns.keys[0], columns.keys[0]
@@ -160,3 +166,15 @@ def test_chains_of_different_groups_do_not_protect_each_other() -> None:
     policy.insert(rows(0))
     policy.insert(rows(1, 2))
     assert policy.take(3) == [0, 2, 1]
+
+
+@BOTH
+def test_33_of_blocks_that_came_one_by_one_the_first_ones_are_left_for_a_prefix(order: LeafOrder) -> None:
+    pool = make_pool(4, partial(LineagePolicy, order=order))
+    run = chain("a", 4)
+    for index in range(4):
+        store(pool, run.slice(index, index + 1))
+    for count, left in ((2, 2), (1, 1)):
+        pool.evict(count).release()
+        with pool.match(run.keys()) as prefix:
+            assert len(prefix) == left

@@ -1,4 +1,7 @@
-"""MultiLRU: coldest class first, the oldest of a class first, by what the sketch says when rows are evicted."""
+"""MultiLRU: coldest class first, the oldest of a class first, by what the sketch says when rows are evicted.
+
+Numbers are those of KVBM's behaviours.
+"""
 
 import pytest
 
@@ -10,7 +13,7 @@ from blockyard.testing.eviction_conformance import rows
 from blockyard.testing.row_columns import NamedRows
 
 
-def test_of_counts_0_3_8_15_the_lower_goes_first_whatever_came_first() -> None:
+def test_25_of_counts_0_3_8_15_the_lower_goes_first_whatever_came_first() -> None:
     policy = MultiLruPolicy(NamedRows(4))
     for row, uses in ((3, 15), (1, 3), (2, 8), (0, 0)):
         policy.touch(rows(*[row] * uses))
@@ -19,7 +22,7 @@ def test_of_counts_0_3_8_15_the_lower_goes_first_whatever_came_first() -> None:
 
 
 @pytest.mark.parametrize(("uses", "other"), [(0, 2), (3, 7), (8, 14), (15, 40)])
-def test_within_a_class_the_oldest_goes_first(uses: int, other: int) -> None:
+def test_25_within_a_class_the_oldest_goes_first(uses: int, other: int) -> None:
     policy = MultiLruPolicy(NamedRows(2))
     policy.touch(rows(*[1] * other))
     policy.insert(rows(1))
@@ -38,7 +41,7 @@ def test_classes_begin_at_3_8_and_15_uses(uses: int, next_class: int) -> None:
     assert policy.take(2) == [1, 0]
 
 
-def test_what_cooled_down_since_it_became_inactive_is_cold_when_it_comes_to_eviction() -> None:
+def test_25_what_cooled_down_since_it_became_inactive_is_cold_when_it_comes_to_eviction() -> None:
     columns = NamedRows(30)
     sketch = FrequencySketch(capacity=32)
     policy = MultiLruPolicy(columns, sketch=sketch)
@@ -56,7 +59,7 @@ def test_what_cooled_down_since_it_became_inactive_is_cold_when_it_comes_to_evic
 
 
 @pytest.mark.parametrize("thresholds", [(5, 3, 8), (3, 3, 8), (3, 8, 8), (0, 3, 8), (3, 8, 16)])
-def test_thresholds_that_do_not_rise_from_1_to_15_are_refused(thresholds: tuple[int, int, int]) -> None:
+def test_26_thresholds_that_do_not_rise_from_1_to_15_are_refused(thresholds: tuple[int, int, int]) -> None:
     with pytest.raises(KernelError, match="thresholds"):
         MultiLruPolicy(NamedRows(2), thresholds)
 
