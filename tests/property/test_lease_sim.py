@@ -101,4 +101,4 @@ WITHIN_SEEDS = 100
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_lease_that_breaks_a_rule_is_caught(name: str) -> None:
     rule, mutant = MUTANTS[name]
-    assert seeds_until_caught(lambda seed: run_lease(seed, mutant), rule, WITHIN_SEEDS) <= WITHIN_SEEDS
+    assert seeds_until_caught(lambda seed: run_lease(seed, mutant), (rule,), WITHIN_SEEDS) <= WITHIN_SEEDS

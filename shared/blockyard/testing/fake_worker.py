@@ -66,6 +66,8 @@ class FakeWorker:
         self._ledger: JobLedger[channel.Job] = JobLedger(self.epoch, clock)
         self.violations: list[str] = []
         """Writes that broke a rule: a test checks that there are none."""
+        self.on_landing: Callable[[channel.Job, int, Generation], None] = lambda job, slot, generation: None
+        """Told of each block right before its bytes land in a slot, and under which grant."""
         self._running: dict[JobId, tuple[Ticket, list[Landing]]] = {}
 
     # --- commands -----------------------------------------------------------------------------------------------------
@@ -135,9 +137,18 @@ class FakeWorker:
         return self._ledger.queued
 
     @property
+    def remembered(self) -> int:
+        """Jobs and bare ids in memory."""
+        return self._ledger.remembered
+
+    @property
     def running(self) -> tuple[JobId, ...]:
         """Jobs that were started and not ended."""
         return tuple(self._running)
+
+    def kind(self, job: JobId) -> JobKind:
+        """Kind of a job that was started and has not ended."""
+        return self._running[job][0].kind
 
     def start(self) -> JobId | None:
         """Start the next job: what its items may issue is issued."""
@@ -216,6 +227,7 @@ class FakeWorker:
         return partial(self._land, target, job, item, granted, payload)
 
     def _land(self, slot: FakeSlot, job: channel.Job, item: int, granted: Generation, payload: bytes) -> ItemStatus:
+        self.on_landing(job, _u32(job.items.dst_index)[item], granted)
         if (slot.state, slot.generation) != (HeaderState.WRITING, granted):
             self.violations.append(f"bytes of generation {granted} landed in {slot}")
         _write(slot, job, item, granted, payload)
