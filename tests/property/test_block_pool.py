@@ -17,17 +17,18 @@ from hypothesis.stateful import (
 )
 
 from blockyard.core.block_facts import AdoptedBlock
-from blockyard.core.errors import BlockNotFoundError, BlockStateError, OutOfBlocksError
+from blockyard.core.errors import BlockNotFoundError, BlocksInUseError, BlockStateError, OutOfBlocksError
 from blockyard.core.eviction.base import EvictionPolicy, RowColumns
 from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.handles import CompleteBlocks, DoomedBlocks, ImmutableBlocks, MutableBlocks, WeakBlocks
-from blockyard.core.states import TRANSITIONS, RowState
+from blockyard.core.states import TRANSITIONS, DuplicatePolicy, RowState
 from blockyard.core.vocabulary import ROOT_KEY, BlockId, ContentKey, Generation, GroupId
 from blockyard.testing.block_model import BlockModel, staged_columns
 from blockyard.testing.blocks import IDENTITY, key, make_pool
 
 NAMES = [(group, key(name)) for group in (0, 1) for name in "abc"]
 THEN = ["complete", "held", "held", "inactive", "inactive", "cleared", "cleared first"]
+SHARDS = st.sampled_from([1, 1, 2])
 HANDLES: tuple[type[Any], ...] = (MutableBlocks, CompleteBlocks, ImmutableBlocks, DoomedBlocks)
 Handle = MutableBlocks | CompleteBlocks | ImmutableBlocks | DoomedBlocks
 
@@ -43,10 +44,13 @@ class PoolMachine(RuleBasedStateMachine):
     tried: ClassVar[Counter[str]] = Counter()
     """What the runs so far have really exercised."""
 
-    @initialize(capacity=st.integers(3, 8))
-    def start(self, capacity: int) -> None:
-        self.pool = make_pool(capacity, self.make_policy)
-        self.model = BlockModel(capacity)
+    @initialize(
+        capacity=st.integers(3, 8), allow=st.booleans(), reset=st.sampled_from([False, False, True]), shards=SHARDS
+    )
+    def start(self, capacity: int, allow: bool, reset: bool, shards: int) -> None:
+        duplicates = DuplicatePolicy.ALLOW if allow else DuplicatePolicy.REJECT
+        self.pool = make_pool(capacity, self.make_policy, duplicates=duplicates, reset_on_release=reset, shards=shards)
+        self.model = BlockModel(capacity, allow, reset, shards)
         self.handles: list[Handle] = []
         self.weak: list[WeakBlocks] = []
         self.states = [RowState.FREE] * capacity
@@ -88,21 +92,21 @@ class PoolMachine(RuleBasedStateMachine):
         return any(isinstance(handle, kinds) for handle in self.handles)
 
     # --- grants and writing ---
-    @rule(count=st.integers(0, 3), evict=st.booleans())
-    def allocate(self, count: int, evict: bool) -> None:
-        registered = [number for number, row in self.model.rows.items() if row.name is not None]
+    @rule(count=st.integers(0, 3), evict=st.booleans(), full=st.booleans())
+    def allocate(self, count: int, evict: bool, full: bool) -> None:
+        if full:
+            count = len(self.model.free) + 1
         before = self.idle_keys()
         expected = self.model.allocate(count, evict)
         if expected is None:
             with pytest.raises(OutOfBlocksError):
                 self.pool.allocate(count, evict=evict)
             return
-        rows, relatives = expected
+        rows, victims = expected
         allocation = self.pool.allocate(count, evict=evict)
-        evicted = [row for row in rows if row in registered] + relatives
-        assert [facts.block for facts in allocation.evicted] == evicted
-        self.tried["eviction"] += len(evicted)
-        self.tried["relative freed"] += len(relatives)
+        assert [facts.block for facts in allocation.evicted] == victims
+        self.tried["eviction"] += len(victims)
+        self.tried["relative freed"] += len(set(victims) - set(rows))
         self.keep(allocation.blocks, rows)
         self.families_went_whole(before)
 
@@ -126,9 +130,26 @@ class PoolMachine(RuleBasedStateMachine):
         indexes = self.some_indexes(data, handle)
         names = [data.draw(st.sampled_from([n for n in NAMES if n[0] == group])) for _ in before]
         rows = [before[index] for index in indexes]
+        if self.model.unwritten(rows):
+            self.tried["shard missing"] += 1
+            with pytest.raises(BlockStateError):
+                handle.stage(staged_columns(names), indexes)
+            assert list(handle.ids) == before
+            return
         self.model.stage(rows, [names[index] for index in indexes])
         self.keep(handle.stage(staged_columns(names), indexes), rows)
         assert list(handle.ids) == [row for row in before if row not in rows]
+
+    @precondition(lambda self: self.has(MutableBlocks))
+    @rule(data=st.data(), every=st.booleans())
+    def write_shards(self, data: st.DataObject, every: bool) -> None:
+        handle = self.draw(data, MutableBlocks)
+        shards = range(self.model.shards) if every else [data.draw(st.integers(0, self.model.shards - 1))]
+        indexes = None if every else self.some_indexes(data, handle)
+        for shard in shards:
+            handle.written(shard, indexes)
+            for row in handle.ids if indexes is None else [handle.ids[index] for index in indexes]:
+                self.model.rows[row].written.add(shard)
 
     @precondition(lambda self: self.has(CompleteBlocks))
     @rule(data=st.data(), back=st.booleans())
@@ -153,13 +174,15 @@ class PoolMachine(RuleBasedStateMachine):
         expected = self.model.allocate(len(names), evict=True)
         if expected is None:
             return
-        rows, relatives = expected
-        self.tried["relative freed"] += len(relatives)
+        rows, victims = expected
+        self.tried["relative freed"] += len(set(victims) - set(rows))
         allocation = self.pool.allocate(len(names))
         self.tried["eviction"] += len(allocation.evicted)
         self.every_change_is_legal()
         if then == "cleared first":
             self.keep(self.pool.clear().doomed, self.model.clear())
+        for shard in range(self.model.shards):
+            allocation.blocks.written(shard)
         staged = allocation.blocks.stage(staged_columns(names))
         self.model.stage(rows, names)
         self.every_change_is_legal()
@@ -175,8 +198,7 @@ class PoolMachine(RuleBasedStateMachine):
         blocks = registration.blocks
         self.every_change_is_legal()
         if then == "inactive":
-            self.model.release(holders)
-            blocks.release()
+            self.end_pins(blocks, holders)
         else:
             self.keep(blocks, holders)
 
@@ -196,6 +218,38 @@ class PoolMachine(RuleBasedStateMachine):
         self.model.retain(rows)
         verb = self.pool.match if prefix else self.pool.pin_all
         self.keep(verb(keys, GroupId(group)), rows)
+
+    @rule(names=st.lists(st.sampled_from(NAMES), max_size=6), once=st.booleans())
+    def match_beyond_misses(self, names: list[tuple[int, ContentKey]], once: bool) -> None:
+        group = names[0][0] if names else 0
+        keys = [name for _, name in names]
+        found = [self.model.find((group, name)) for name in keys]
+        rows = [row for row in (dict.fromkeys(found) if once else found) if row is not None]
+        self.model.retain(rows)
+        if once:
+            self.keep(self.pool.scan(keys, GroupId(group)), rows)
+            return
+        match = self.pool.match_scattered(keys, GroupId(group))
+        ids = match.blocks.ids
+        assert [None if place is None else ids[place] for place in match.places] == found
+        self.keep(match.blocks, rows)
+
+    @precondition(lambda self: self.has(ImmutableBlocks))
+    @rule(data=st.data(), reset=st.booleans())
+    def say_what_becomes_of_blocks(self, data: st.DataObject, reset: bool) -> None:
+        handle = self.draw(data, ImmutableBlocks)
+        handle.reset_on_release(reset)
+        self.model.reset_on_release(list(handle.ids), reset)
+
+    @rule()
+    def reset_inactive(self) -> None:
+        expected = self.model.reset_inactive()
+        self.tried["reset, refused" if expected is None else "reset"] += 1
+        if expected is None:
+            with pytest.raises(BlocksInUseError):
+                self.pool.reset_inactive()
+            return
+        assert [facts.block for facts in self.pool.reset_inactive()] == expected
 
     @precondition(lambda self: self.has(ImmutableBlocks))
     @rule(data=st.data(), weak=st.booleans())
@@ -238,11 +292,16 @@ class PoolMachine(RuleBasedStateMachine):
         self.handles.remove(handle)
         rows: list[int] = list(handle.ids)
         self.tried[f"release {type(handle).__name__}"] += 1
-        handle.release()
         if isinstance(handle, ImmutableBlocks):
-            self.model.release(rows)
+            self.end_pins(handle, rows)
         else:
+            handle.release()
             self.model.to_free(rows)
+
+    def end_pins(self, handle: ImmutableBlocks, rows: list[int]) -> None:
+        gone = self.model.release(rows)
+        self.tried["left at its last release"] += len(gone)
+        assert [facts.block for facts in handle.release()] == gone
 
     @precondition(lambda self: self.handles)
     @rule(data=st.data())
@@ -280,11 +339,12 @@ class PoolMachine(RuleBasedStateMachine):
         known = [number for number, row in self.model.rows.items() if row.state is wanted]
         number = data.draw(st.sampled_from(known or list(self.model.rows)))
         generation = self.model.rows[number].generation - stale
+        findable = self.model.rows[number].primary is None
         condemned = self.pool.condemn(BlockId(number), Generation(generation))
         outcome = self.model.condemn(number, generation)
         assert condemned.outcome is outcome
         self.tried[f"condemn {outcome.value}"] += 1
-        assert len(condemned.facts) == (outcome.value != "stale")
+        assert len(condemned.facts) == (outcome.value != "stale" and findable)
         self.keep(condemned.doomed, [number] if outcome.value == "doomed" else [])
 
     @rule(really=st.sampled_from([False, False, False, True]))
@@ -337,6 +397,7 @@ class PoolMachine(RuleBasedStateMachine):
                 assert (facts.refs, (facts.group, facts.key)) == (row.refs, row.name)
                 assert sorted(self.pool.relatives(BlockId(number))) == sorted(self.model.family(number)[1:])
         assert list(self.policy) == self.model.victims
+        assert self.pool.duplicates == sum(row.primary is not None for row in self.model.rows.values())
         assert self.pool.relatives_left == self.model.relatives_left
 
     @invariant()
@@ -379,6 +440,7 @@ def test_the_pool_agrees_with_the_model_after_every_step() -> None:
     PoolMachine.tried.clear()
     wanted = {f"{end} {kind.__name__}" for end in ("release", "leak") for kind in HANDLES}
     wanted |= {"eviction", "relative freed", "relative left", "take", "duplicate", "doomed while written"}
+    wanted |= {"shard missing", "left at its last release", "reset", "reset, refused"}
     wanted |= {"condemn stale", "condemn pinned", "condemn doomed", "adopt, 0 surplus", "adopt, 1 surplus"}
     # Which steps a seed draws depends on more than this file, and a run that met too little proves nothing: go on then.
     for number in SEEDS:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from blockyard.core.block_facts import AdoptedBlock
 from blockyard.core.block_table import BlockTable
+from blockyard.core.row_batch import RowBatch
 from blockyard.core.states import FREE, HELD, INACTIVE
 from blockyard.core.vocabulary import BlockId, ContentKey, Generation, GroupId
 
@@ -65,7 +66,7 @@ def adopt(table: BlockTable, records: Sequence[AdoptedBlock]) -> list[BlockId]:
         row = table.names.in_group(group).get(key)
         if row is None:
             return None
-        return Incumbent(row, Generation(table.generations.column[row]), table.state[row] == HELD)
+        return Incumbent(row, Generation(table.generations.column[row]), table.states.column[row] == HELD)
 
     plan = plan_adoption(records, incumbent)
     table.policy.remove(plan.replaced)
@@ -74,13 +75,13 @@ def adopt(table: BlockTable, records: Sequence[AdoptedBlock]) -> list[BlockId]:
         table.generations.set_stored(record.block, record.generation)
         table.names.write_stored(record)
     # Index entries of replaced rows are overwritten below by the rows that replace them.
-    table.to_await_free(plan.replaced, INACTIVE)
+    table.to_await_free(RowBatch(list(plan.replaced)), INACTIVE)
     for record in plan.fresh:
-        table.state[record.block] = INACTIVE
         table.names.replace(record.block, record.group, record.key)
     # In order of position, so that the policy, which evicts the tail of a batch first, drops deep blocks first.
-    table.policy.insert([record.block for record in plan.fresh])
-    table.moved(FREE, INACTIVE, len(plan.fresh))
-    table.to_await_free(plan.losing, FREE)
+    fresh = RowBatch([record.block for record in plan.fresh])
+    table.states.change(fresh, FREE, INACTIVE)
+    table.policy.insert(fresh.rows)
+    table.to_await_free(RowBatch(list(plan.losing)), FREE)
     table.free.remove([record.block for record in records])
     return [*plan.losing, *plan.replaced]

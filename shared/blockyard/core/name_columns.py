@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from blockyard.core.block_facts import AdoptedBlock, BlockFacts, StagedNames
 from blockyard.core.clear_scope import ClearScope
+from blockyard.core.row_batch import RowBatch
 from blockyard.core.row_scopes import RowScope, RowScopes
 from blockyard.core.vocabulary import ROOT_KEY, BlockId, ContentKey
 
@@ -95,11 +96,17 @@ class NameColumns:
         return self._scopes.rows_in(scope)
 
     # --- writing ----------------------------------------------------------------------------------------------------
-    def write(self, rows: Sequence[BlockId], names: StagedNames) -> None:
+    def write(self, batch: RowBatch, names: StagedNames) -> None:
         """Name rows of one batch, aligned."""
         keys, parents, positions, scopes = self._keys, self._parents, self._positions, self._scopes.column
         scope = self._scopes.number(RowScope(names.identity, names.tenant, names.group))
-        for row, key, parent, position in zip(rows, names.keys, names.parents, names.positions, strict=True):
+        if batch.span:
+            keys[batch.span] = names.keys
+            parents[batch.span] = names.parents
+            positions[batch.span] = array("I", names.positions)
+            scopes[batch.span] = array("I", (scope,)) * len(batch)
+            return
+        for row, key, parent, position in zip(batch.rows, names.keys, names.parents, names.positions, strict=True):
             keys[row] = key
             parents[row] = parent
             positions[row] = position

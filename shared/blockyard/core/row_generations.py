@@ -7,26 +7,35 @@ Threading: the owner thread of the table.
 
 from array import array
 from collections.abc import Sequence
-from typing import final
+from typing import Final, final
 
+import numpy as np
+
+from blockyard.core.row_batch import RowBatch
 from blockyard.core.vocabulary import BlockId
+
+_ONE: Final = np.uint64(1)
 
 
 @final
 class RowGenerations:
     """Column of generations, and the later grants that some rows remember."""
 
-    __slots__ = ("_latest", "column")
+    __slots__ = ("_latest", "_view", "column")
 
     def __init__(self, capacity: int) -> None:
         """No row was ever granted."""
         self.column = array("Q", bytes(8 * capacity))
+        self._view = np.frombuffer(self.column, dtype=np.uint64)
         self._latest: dict[BlockId, int] = {}
 
-    def rise(self, rows: Sequence[BlockId]) -> None:
+    def rise(self, batch: RowBatch) -> None:
         """These rows are granted."""
+        if batch.span:
+            self._view[batch.span] += _ONE
+            return
         column = self.column
-        for row in rows:
+        for row in batch.rows:
             column[row] += 1
 
     def set_stored(self, row: BlockId, generation: int) -> None:

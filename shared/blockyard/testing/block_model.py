@@ -28,6 +28,12 @@ class ModelRow:
     name: tuple[int, ContentKey] | None = None
     refs: int = 0
     doomed: bool = False
+    primary: int | None = None
+    """Row that is found by the same key, where this one is a duplicate."""
+    reset: bool = False
+    """Whether the block leaves at its last release."""
+    written: set[int] = field(default_factory=set)
+    """Shards that are written, while the row is MUTABLE."""
     latest_grant: int = 0
     """Highest generation ever; above ``generation`` only while an older stored block lives in the row."""
 
@@ -37,6 +43,10 @@ class BlockModel:
     """Rows, the free list (next grant first) and the eviction order (next victim first)."""
 
     capacity: int
+    allow: bool = False
+    """Whether duplicates stay."""
+    reset_default: bool = False
+    shards: int = 1
     rows: dict[int, ModelRow] = field(default_factory=dict)
     free: list[int] = field(default_factory=list)
     victims: list[int] = field(default_factory=list)
@@ -53,7 +63,8 @@ class BlockModel:
     def find(self, name: tuple[int, ContentKey]) -> int | None:
         """Row that is found by this name."""
         registered = (RowState.HELD, RowState.INACTIVE)
-        found = [n for n, row in self.rows.items() if row.state in registered and not row.doomed and row.name == name]
+        candidates = {n: row for n, row in self.rows.items() if row.state in registered and row.name == name}
+        found = [n for n, row in candidates.items() if not row.doomed and row.primary is None]
         assert len(found) <= 1
         return found[0] if found else None
 
@@ -70,17 +81,17 @@ class BlockModel:
 
     # --- changes ---
     def allocate(self, count: int, evict: bool) -> tuple[list[int], list[int]] | None:
-        """Granted rows, and rows that became free since they held relatives of evicted blocks."""
+        """Granted rows, and evicted ones in the order of eviction; those beyond the count are free now."""
         if count > len(self.free) + (len(self.victims) if evict else 0):
             return None
         taken, self.free = self.free[:count], self.free[count:]
         short = count - len(taken)
         victims = self._take_victims(short)
-        taken += victims[:short]
+        taken += sorted(victims[:short])
         self.to_free(victims[short:])
         for number in taken:
             self._grant(number)
-        return taken, victims[short:]
+        return taken, victims
 
     def _take_victims(self, count: int) -> list[int]:
         """At least so many rows in the order of eviction, and every idle relative of one of them."""
@@ -107,7 +118,8 @@ class BlockModel:
 
     def _grant(self, number: int) -> None:
         generation = self.rows[number].latest_grant + 1
-        self.rows[number] = ModelRow(RowState.MUTABLE, generation, latest_grant=generation)
+        reset = self.reset_default
+        self.rows[number] = ModelRow(RowState.MUTABLE, generation, reset=reset, latest_grant=generation)
 
     def abandon(self, numbers: list[int]) -> None:
         for number in numbers:
@@ -120,6 +132,10 @@ class BlockModel:
             self.rows[number] = ModelRow(generation=latest, latest_grant=latest)
             self.free.append(number)
 
+    def unwritten(self, numbers: list[int]) -> bool:
+        """Whether one of these rows lacks a shard."""
+        return any(len(self.rows[number].written) < self.shards for number in numbers if self.shards > 1)
+
     def stage(self, numbers: list[int], names: list[tuple[int, ContentKey]]) -> None:
         for number, name in zip(numbers, names, strict=True):
             self.rows[number].state = RowState.COMPLETE
@@ -128,6 +144,7 @@ class BlockModel:
     def reset(self, numbers: list[int]) -> None:
         for number in numbers:
             self.rows[number].state = RowState.MUTABLE
+            self.rows[number].written = set()
 
     def register(self, numbers: list[int]) -> list[int]:
         holders: list[int] = []
@@ -145,6 +162,10 @@ class BlockModel:
             elif holder is None:
                 row.state, row.refs = RowState.HELD, 1
                 holders.append(number)
+            elif self.allow:
+                row.state, row.refs, row.primary = RowState.HELD, 1, holder
+                shared.append(holder)
+                holders.append(number)
             else:
                 duplicates.append(number)
                 shared.append(holder)
@@ -161,23 +182,48 @@ class BlockModel:
                 self.victims.remove(number)
             row.refs += 1
 
-    def release(self, numbers: list[int]) -> None:
+    def release(self, numbers: list[int]) -> list[int]:
+        """Returns rows of blocks that left the index, which are free."""
         idle: list[int] = []
         for number in numbers:
-            row = self.rows[number]
-            row.refs -= 1
-            if not row.refs and row.doomed:
-                self.await_free([number])
-                self.ready.append(number)
-            elif not row.refs:
-                row.state = RowState.INACTIVE
+            self.rows[number].refs -= 1
+            if not self.rows[number].refs:
                 idle.append(number)
-        self.victims += reversed(idle)
+        rows = self.rows
+        primaries = [primary for number in idle if (primary := rows[number].primary) is not None]
+        doomed = [number for number in idle if rows[number].doomed]
+        duplicates = [number for number in idle if not rows[number].doomed and rows[number].primary is not None]
+        others = [number for number in idle if number not in doomed + duplicates]
+        gone = [number for number in others if rows[number].reset]
+        kept = [number for number in others if not rows[number].reset]
+        self.await_free(doomed)
+        self.ready += doomed
+        self.to_free(duplicates)
+        self.to_free(gone)
+        for number in kept:
+            rows[number].state = RowState.INACTIVE
+        self.victims += reversed(kept)
+        return gone + self.release(primaries) if primaries else gone
+
+    def reset_on_release(self, numbers: list[int], reset: bool) -> None:
+        for number in numbers:
+            if self.rows[number].primary is None:
+                self.rows[number].reset = reset
+
+    def reset_inactive(self) -> list[int] | None:
+        """Rows that are free now; None where somebody holds something."""
+        unused = (RowState.FREE, RowState.INACTIVE, RowState.ABANDONED)
+        if any(row.state not in unused for row in self.rows.values()):
+            return None
+        idle, self.victims = self.victims, []
+        self.to_free(idle)
+        return idle
 
     def await_free(self, numbers: list[int]) -> None:
         for number in numbers:
             self.rows[number].state = RowState.AWAIT_FREE
             self.rows[number].doomed = False
+            self.rows[number].primary = None
 
     def evict(self, count: int) -> list[int]:
         taken = self._take_victims(min(count, len(self.victims)))
@@ -210,7 +256,9 @@ class BlockModel:
         self.groups.add(name[0])
         holder = self.find(name)
         latest = max(self.rows[number].latest_grant, generation)
-        row = self.rows[number] = ModelRow(RowState.INACTIVE, generation, name, latest_grant=latest)
+        row = self.rows[number] = ModelRow(
+            RowState.INACTIVE, generation, name, reset=self.reset_default, latest_grant=latest
+        )
         if holder is None:
             self.victims.append(number)
             return []

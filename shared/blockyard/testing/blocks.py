@@ -9,6 +9,8 @@ from blockyard.core.eviction.base import PolicyFactory
 from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.handles import CompleteBlocks, ImmutableBlocks
 from blockyard.core.pool import BlockPool
+from blockyard.core.registry import BlockRegistry
+from blockyard.core.states import DuplicatePolicy
 from blockyard.core.vocabulary import (
     DEFAULT_TENANT,
     BlockId,
@@ -37,9 +39,26 @@ def columns(run: ChainRun, group: GroupId = DEFAULT_GROUP) -> StagedColumns:
     return StagedColumns.of_run(run, IDENTITY, group=group)
 
 
-def make_pool(capacity: int, make_policy: PolicyFactory = LruPolicy) -> BlockPool:
+def make_pool(
+    capacity: int,
+    make_policy: PolicyFactory = LruPolicy,
+    *,
+    tier: Tier = Tier.G2,
+    duplicates: DuplicatePolicy = DuplicatePolicy.REJECT,
+    reset_on_release: bool = False,
+    shards: int = 1,
+    registry: BlockRegistry | None = None,
+) -> BlockPool:
     """A G2 pool, with LRU eviction unless another policy is given."""
-    return BlockPool(Tier.G2, capacity, make_policy)
+    return BlockPool(
+        tier,
+        capacity,
+        make_policy,
+        duplicates=duplicates,
+        reset_on_release=reset_on_release,
+        shards=shards,
+        registry=registry,
+    )
 
 
 def complete(pool: BlockPool, run: ChainRun, group: GroupId = DEFAULT_GROUP) -> CompleteBlocks:

@@ -10,6 +10,7 @@ from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.invariants import check_table
 from blockyard.core.registry import BlockRegistry
 from blockyard.core.removal import evict
+from blockyard.core.row_batch import RowBatch
 from blockyard.core.states import DOOMED, DUPLICATE, OTHER_END, DuplicatePolicy, RowState
 from blockyard.core.vocabulary import BlockId, Tier
 from blockyard.testing.blocks import chain, columns, key
@@ -19,22 +20,23 @@ from blockyard.testing.clock import FakeClock
 def make_table() -> BlockTable:
     """Rows 0 and 1 are free, 2 mutable, 3 held, 4 inactive, 5 awaits freeing, 6 is abandoned, 7 duplicates 3."""
     table = BlockTable(Tier.G2, 8, LruPolicy, DuplicatePolicy.ALLOW, False, 1, BlockRegistry(), FakeClock())
-    rows, _ = table.grant(8, evict=False)
-    table.abandon(rows[6:7])
-    table.stage(rows[3:6])
-    holders, _, _ = table.register(rows[3:6], columns(chain("a", 3)).names())
-    table.release(holders[2:])
+    batch, _ = table.grant(8, evict=False)
+    rows = batch.rows
+    table.abandon(RowBatch(rows[6:7]))
+    table.stage(RowBatch(rows[3:6]))
+    holders = table.register(RowBatch(rows[3:6]), columns(chain("a", 3)).names())[0].rows
+    table.release(RowBatch(holders[2:]))
     evict(table, 1)
-    table.release(holders[1:2])
-    table.stage(rows[7:])
-    table.register(rows[7:], columns(chain("a", 1)).names())
-    table.discard(rows[:2], RowState.MUTABLE)
+    table.release(RowBatch(holders[1:2]))
+    table.stage(RowBatch(rows[7:]))
+    table.register(RowBatch(rows[7:]), columns(chain("a", 1)).names())
+    table.discard(RowBatch(rows[:2]), RowState.MUTABLE)
     return table
 
 
 def test_a_sound_table_passes() -> None:
     table = make_table()
-    assert table.counts == [2, 1, 0, 2, 1, 1, 1]
+    assert table.states.counts == [2, 1, 0, 2, 1, 1, 1]
     check_table(table)
 
 
@@ -51,15 +53,15 @@ def free_abandoned_row(table: BlockTable) -> None:
 
 
 def miscount(table: BlockTable) -> None:
-    table.counts[RowState.FREE] += 1
+    table.states.counts[RowState.FREE] += 1
 
 
 def drop_reference(table: BlockTable) -> None:
-    table.refs[3] = 0
+    table.refs.column[3] = 0
 
 
 def reference_inactive(table: BlockTable) -> None:
-    table.refs[4] = 1
+    table.refs.column[4] = 1
 
 
 def forget_grant(table: BlockTable) -> None:
@@ -87,7 +89,7 @@ def unindex(table: BlockTable) -> None:
 
 
 def index_by_other_key(table: BlockTable) -> None:
-    table.names.write([BlockId(3)], columns(chain("other", 1)).names())
+    table.names.write(RowBatch([BlockId(3)]), columns(chain("other", 1)).names())
 
 
 def index_a_duplicate(table: BlockTable) -> None:
@@ -113,7 +115,7 @@ def duplicate_inactive_row(table: BlockTable) -> None:
 def release_the_reference_of_a_duplicate(table: BlockTable) -> None:
     table.primaries[BlockId(2)] = BlockId(3)
     table.flags.set([BlockId(2)], DUPLICATE)
-    table.refs[3] = 1
+    table.refs.column[3] = 1
 
 
 def reset_a_free_row_on_release(table: BlockTable) -> None:

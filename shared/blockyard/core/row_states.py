@@ -1,0 +1,44 @@
+"""States of the rows of one table, and how many rows are in each.
+
+Invariants: ``counts`` is what counting the column gives.
+Threading: the owner thread of the table.
+"""
+
+from typing import final
+
+from blockyard.core.errors import BlockStateError
+from blockyard.core.row_batch import RowBatch
+from blockyard.core.states import FREE, RowState
+
+
+@final
+class RowStates:
+    """One byte per row."""
+
+    __slots__ = ("column", "counts")
+
+    def __init__(self, capacity: int) -> None:
+        """All rows are FREE."""
+        self.column = bytearray(capacity)
+        self.counts = [0] * len(RowState)
+        self.counts[FREE] = capacity
+
+    def require(self, batch: RowBatch, wanted: int) -> None:
+        """Raise ``BlockStateError`` unless every row is in state ``wanted``."""
+        column, span = self.column, batch.span
+        if span and column.count(wanted, span.start, span.stop) == len(batch):
+            return
+        for row in batch.rows:
+            if column[row] != wanted:
+                raise BlockStateError(block=row, state=RowState(column[row]).name, needed=RowState(wanted).name)
+
+    def change(self, batch: RowBatch, before: int, after: int) -> None:
+        """Move rows, each named once, from state ``before``, in which they must be."""
+        column, count = self.column, len(batch)
+        if batch.span:
+            column[batch.span] = bytes((after,)) * count
+        else:
+            for row in batch.rows:
+                column[row] = after
+        self.counts[before] -= count
+        self.counts[after] += count
