@@ -47,8 +47,7 @@ class _DiskName(NamedTuple):
     key: ContentKey
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(NamedTuple):
     name: BlockName
     scope: BlockScope
     trace: TraceParent

@@ -13,7 +13,6 @@ Threading: owned by the event loop of the service. No await.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
@@ -54,8 +53,7 @@ class _Place(NamedTuple):
     key: ContentKey
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(NamedTuple):
     row: G1Row
     lane: _Lane
     trace: TraceParent

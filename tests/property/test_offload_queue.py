@@ -63,8 +63,9 @@ class QueueMachine(RuleBasedStateMachine):
             offer = self.queue.offer(name, lane, lane=lane, priority=priority, size_bytes=size, ticket=ticket)
         if known is not None or name in self.under_way:
             assert offer.outcome is OfferOutcome.JOINED
-            if known is not None:
-                known.priority = max(known.priority, priority)
+            if known is not None and known.priority < priority:
+                self.numbers += 1
+                known.priority, known.number = priority, self.numbers
             return
         self.numbers += 1
         self.waiting.append(Item(name, lane, priority, self.numbers, size))

@@ -13,9 +13,9 @@ Threading: owned by one thread.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, unique
-from typing import Final, Generic, final
+from typing import Any, Final, Generic, final
 
 from blockyard.core.errors import BlockStateError
 from blockyard.core.settlement import SettlementTicket
@@ -43,6 +43,10 @@ class Offer(Generic[Name]):
     """Copies that made room; the one that was offered itself where it was DROPPED."""
 
 
+_QUEUED: Final[Offer[Any]] = Offer(OfferOutcome.QUEUED)
+_JOINED: Final[Offer[Any]] = Offer(OfferOutcome.JOINED)
+
+
 @unique
 class CancelOutcome(Enum):
     """What became of a cancel."""
@@ -62,17 +66,17 @@ class OffloadCopy(Generic[Name, Work]):
 
     name: Name
     work: Work
-    tickets: list[SettlementTicket] = field(default_factory=list)
+    tickets: tuple[SettlementTicket, ...] = ()
 
     def hold(self, ticket: SettlementTicket | None) -> None:
         """One more that waits for the end."""
         if ticket is not None:
             ticket.hold()
-            self.tickets.append(ticket)
+            self.tickets = (*self.tickets, ticket)
 
     def wake(self) -> None:
         """The copy is gone: tell all who wait."""
-        tickets, self.tickets = self.tickets, []
+        tickets, self.tickets = self.tickets, ()
         for ticket in tickets:
             ticket.let_go()
 
@@ -132,10 +136,12 @@ class OffloadQueue(Generic[Name, LaneKey, Work]):
         if known is not None:
             known.hold(ticket)
             self._waiting.raise_to(name, priority)
-            return Offer(OfferOutcome.JOINED)
+            return _JOINED
         copy = OffloadCopy(name, work)
         copy.hold(ticket)
         dropped = self._waiting.put(name, copy, lane=lane, priority=priority, size_bytes=size_bytes)
+        if not dropped:
+            return _QUEUED
         self._dropped += len(dropped)
         for victim in dropped:
             victim.wake()

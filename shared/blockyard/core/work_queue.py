@@ -4,22 +4,21 @@ Entries belong to lanes (what can go into one job together); a batch is taken fr
 When the queue is full, by entries or by bytes, the least urgent entry goes, of equals the oldest: under overload the
 freshest work is worth most, and urgent work never yields to other work.
 Invariants: a name is queued once; never more than the limits allow; every entry leaves once: taken, withdrawn or
-dropped. A change costs O(log n), amortised: what left stays in the heaps until it comes up or is most of them.
+dropped. A change costs a look-up; a batch, and each entry that is dropped, one look at every lane.
 Threading: owned by one thread.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
-from typing import Final, Generic, TypeVar, final
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Generic, NamedTuple, TypeVar, final
 
 from blockyard.core.errors import ConfigurationError, KernelError
 
 Name = TypeVar("Name", bound=Hashable)
 LaneKey = TypeVar("LaneKey", bound=Hashable)
 Work = TypeVar("Work")
-
-_LEAST_SWEEP: Final = 64
 
 
 @final
@@ -31,9 +30,7 @@ class QueueLimits:
     size_bytes: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class _Entry(Generic[Name, LaneKey, Work]):
-    name: Name
+class _Entry(NamedTuple, Generic[LaneKey, Work]):
     work: Work
     lane: LaneKey
     priority: int
@@ -41,15 +38,41 @@ class _Entry(Generic[Name, LaneKey, Work]):
     size_bytes: int
 
 
-_Heap = list[tuple[int, int, "_Entry[Name, LaneKey, Work]"]]
-"""Entries behind what they are ordered by; an entry is live where the queue still has it with that priority."""
+@final
+class _Lane(Generic[Name]):
+    """Names of one lane by priority, each in order of arrival."""
+
+    __slots__ = ("names", "priorities")
+
+    def __init__(self) -> None:
+        self.names: Final[dict[int, dict[Name, None]]] = {}
+        self.priorities: Final[list[int]] = []
+        """Those that some entry has, rising."""
+
+    def add(self, name: Name, priority: int) -> None:
+        names = self.names.get(priority)
+        if names is None:
+            names = self.names[priority] = {}
+            insort(self.priorities, priority)
+        names[name] = None
+
+    def remove(self, name: Name, priority: int) -> None:
+        names = self.names[priority]
+        del names[name]
+        if not names:
+            del self.names[priority]
+            del self.priorities[bisect_left(self.priorities, priority)]
+
+    def first(self, place: int) -> Name:
+        """Oldest entry of the least (0) or the most urgent (-1) priority."""
+        return next(iter(self.names[self.priorities[place]]))
 
 
 @final
 class WorkQueue(Generic[Name, LaneKey, Work]):
     """Waiting work; see the module text."""
 
-    __slots__ = ("_best", "_entries", "_limits", "_numbers", "_size_bytes", "_worst")
+    __slots__ = ("_entries", "_lanes", "_limits", "_numbers", "_size_bytes")
 
     def __init__(self, limits: QueueLimits) -> None:
         """Start empty.
@@ -60,9 +83,8 @@ class WorkQueue(Generic[Name, LaneKey, Work]):
         if limits.entries < 1:
             raise ConfigurationError("a queue holds at least one entry", limit=limits.entries)
         self._limits: Final = limits
-        self._entries: dict[Name, _Entry[Name, LaneKey, Work]] = {}
-        self._best: dict[LaneKey, _Heap[Name, LaneKey, Work]] = {}
-        self._worst: _Heap[Name, LaneKey, Work] = []
+        self._entries: Final[dict[Name, _Entry[LaneKey, Work]]] = {}
+        self._lanes: Final[dict[LaneKey, _Lane[Name]]] = {}
         self._numbers = 0
         self._size_bytes = 0
 
@@ -101,24 +123,23 @@ class WorkQueue(Generic[Name, LaneKey, Work]):
         """
         if name in self._entries:
             raise KernelError("a name is queued once", name=str(name))
-        self._numbers += 1
-        self._enter(_Entry(name, work, lane, priority, self._numbers, size_bytes))
+        self._enter(name, work, lane, priority, size_bytes)
         dropped: list[Work] = []
-        while self._too_full():
-            dropped.append(self._leave(self._least()).work)
+        limit, most_bytes = self._limits.entries, self._limits.size_bytes
+        while len(self._entries) > limit or 0 < most_bytes < self._size_bytes:
+            dropped.append(self._leave(self._least()))
         return dropped
 
     def raise_to(self, name: Name, priority: int) -> None:
-        """Make an entry at least this urgent; among its new equals it stands where it came. Others stay as they are."""
+        """Make an entry at least this urgent, behind those that are so already. Others stay as they are."""
         entry = self._entries.get(name)
         if entry is not None and entry.priority < priority:
-            self._leave(entry)
-            self._enter(replace(entry, priority=priority))
+            self._leave(name)
+            self._enter(name, entry.work, entry.lane, priority, entry.size_bytes)
 
     def withdraw(self, name: Name) -> Work | None:
         """Take an entry out; None where none of this name waits."""
-        entry = self._entries.get(name)
-        return None if entry is None else self._leave(entry).work
+        return self._leave(name) if name in self._entries else None
 
     def take(
         self,
@@ -134,63 +155,46 @@ class WorkQueue(Generic[Name, LaneKey, Work]):
             least_priority: entries below this priority stay.
             room_of: most entries that may go of a lane now; lanes without room are passed over.
         """
-        heads = [head for lane in list(self._best) if (head := self._head(lane)) is not None]
-        if room_of is not None:
-            heads = [head for head in heads if room_of(head.lane) > 0]
-        if not heads:
+        open_lanes = [lane for lane in self._lanes if room_of is None or room_of(lane) > 0]
+        if not open_lanes:
             return []
-        lane = min(heads, key=lambda entry: (-entry.priority, entry.number)).lane
-        most = limit if room_of is None else min(limit, room_of(lane))
+        chosen = min(open_lanes, key=self._urgency)
+        most = limit if room_of is None else min(limit, room_of(chosen))
         taken: list[Work] = []
-        while len(taken) < most:
-            entry = self._head(lane)
-            if entry is None or (least_priority is not None and entry.priority < least_priority):
+        while len(taken) < most and (lane := self._lanes.get(chosen)) is not None:
+            urgent = lane.priorities[-1]
+            if least_priority is not None and urgent < least_priority:
                 break
-            taken.append(self._leave(entry).work)
+            taken += [self._leave(name) for name in list(islice(lane.names[urgent], most - len(taken)))]
         return taken
 
     # --- inside -------------------------------------------------------------------------------------------------------
-    def _too_full(self) -> bool:
-        too_many = len(self._entries) > self._limits.entries
-        return too_many or 0 < self._limits.size_bytes < self._size_bytes
+    def _enter(self, name: Name, work: Work, lane: LaneKey, priority: int, size_bytes: int) -> None:
+        self._numbers += 1
+        self._entries[name] = _Entry(work, lane, priority, self._numbers, size_bytes)
+        self._size_bytes += size_bytes
+        names = self._lanes.get(lane)
+        if names is None:
+            names = self._lanes[lane] = _Lane()
+        names.add(name, priority)
 
-    def _enter(self, entry: _Entry[Name, LaneKey, Work]) -> None:
-        self._entries[entry.name] = entry
-        self._size_bytes += entry.size_bytes
-        heappush(self._best.setdefault(entry.lane, []), (-entry.priority, entry.number, entry))
-        heappush(self._worst, (entry.priority, entry.number, entry))
-
-    def _leave(self, entry: _Entry[Name, LaneKey, Work]) -> _Entry[Name, LaneKey, Work]:
-        del self._entries[entry.name]
+    def _leave(self, name: Name) -> Work:
+        entry = self._entries.pop(name)
         self._size_bytes -= entry.size_bytes
-        self._sweep()
-        return entry
+        lane = self._lanes[entry.lane]
+        lane.remove(name, entry.priority)
+        if not lane.priorities:
+            del self._lanes[entry.lane]
+        return entry.work
 
-    def _live(self, entry: _Entry[Name, LaneKey, Work]) -> bool:
-        return self._entries.get(entry.name) is entry
+    def _urgency(self, lane: LaneKey) -> tuple[int, int]:
+        entry = self._entries[self._lanes[lane].first(-1)]
+        return -entry.priority, entry.number
 
-    def _head(self, lane: LaneKey) -> _Entry[Name, LaneKey, Work] | None:
-        heap = self._best.get(lane, [])
-        while heap and not self._live(heap[0][2]):
-            heappop(heap)
-        if not heap:
-            self._best.pop(lane, None)
-            return None
-        return heap[0][2]
+    def _least(self) -> Name:
+        firsts = [lane.first(0) for lane in self._lanes.values()]
+        return min(firsts, key=self._value) if len(firsts) > 1 else firsts[0]
 
-    def _least(self) -> _Entry[Name, LaneKey, Work]:
-        while not self._live(self._worst[0][2]):
-            heappop(self._worst)
-        return self._worst[0][2]
-
-    def _sweep(self) -> None:
-        """Rebuild the heaps where most of what they hold has left."""
-        if len(self._worst) <= max(_LEAST_SWEEP, 4 * len(self._entries)):
-            return
-        self._best.clear()
-        for entry in self._entries.values():
-            self._best.setdefault(entry.lane, []).append((-entry.priority, entry.number, entry))
-        for heap in self._best.values():
-            heapify(heap)
-        self._worst = [(entry.priority, entry.number, entry) for entry in self._entries.values()]
-        heapify(self._worst)
+    def _value(self, name: Name) -> tuple[int, int]:
+        entry = self._entries[name]
+        return entry.priority, entry.number

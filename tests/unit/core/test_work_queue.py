@@ -100,16 +100,6 @@ def test_a_name_is_queued_once() -> None:
     assert waiting.all_work() == ["a"]
 
 
-def test_entries_that_left_do_not_pile_up() -> None:
-    waiting = queue(10_000)
-    put(waiting, "stays", priority=-1)
-    for number in range(2_000):
-        put(waiting, str(number))
-        waiting.withdraw(str(number))
-    assert len(waiting._worst) < 100
-    assert waiting.take(9) == ["stays"]
-
-
 def test_a_queue_without_room_is_refused() -> None:
     with pytest.raises(ConfigurationError):
         queue(0)
