@@ -87,8 +87,8 @@ def test_kvbm_47_events_apply_once_in_order_and_a_gap_is_recovered_while_live_on
     consumer = EventConsumer("node-a", decode, clock)
 
     assert applied(consumer.received([event(1), event(2), event(3)])) == [1, 2, 3]
-    assert applied(consumer.received([event(2)])) == []
-    assert consumer.counts.repeated == 1
+    assert applied(consumer.received([event(2), event(3)])) == []
+    assert consumer.counts.repeated == 2
     assert applied(consumer.received([event(5)])) == []
     clock.advance(0.5)
     (question,) = consumer.time_passed()

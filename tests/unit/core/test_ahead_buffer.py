@@ -1,0 +1,50 @@
+"""Events that wait for those before them, within a bound."""
+
+from blockyard.core.ahead_buffer import AheadBuffer
+from blockyard.core.events import ClearedEvent, EventOwner, OwnerKind, PublishedEvent, RemovedEvent
+from blockyard.core.vocabulary import ContentKey, Epoch, EventSeq, IdentityDigest, Tier
+
+NODE = EventOwner(OwnerKind.NODE, "node-a")
+
+
+def cleared(seq: int) -> PublishedEvent:
+    return PublishedEvent("node-a", Epoch(1), EventSeq(seq), ClearedEvent())
+
+
+def removed(seq: int, blocks: int) -> PublishedEvent:
+    keys = (ContentKey(bytes(16)),) * blocks
+    return PublishedEvent(
+        "node-a", Epoch(1), EventSeq(seq), RemovedEvent(NODE, Tier.G2, IdentityDigest(bytes(32)), keys)
+    )
+
+
+def kept(buffer: AheadBuffer, cursor: int) -> list[int]:
+    return [published.seq for published in buffer.after(cursor)]
+
+
+def test_what_follows_the_cursor_without_a_gap_is_taken_and_what_lies_below_is_dropped() -> None:
+    buffer = AheadBuffer(100)
+    assert all(buffer.keep(cleared(seq)) for seq in (2, 7, 5, 4, 4))
+
+    assert kept(buffer, 2) == []
+    assert kept(buffer, 3) == [4, 5]
+    assert len(buffer) == 1
+    assert kept(buffer, 9) == []
+    assert len(buffer) == 0
+
+
+def test_blocks_count_as_events_do_and_an_overflow_empties_the_buffer() -> None:
+    buffer = AheadBuffer(6)
+    assert buffer.keep(removed(3, blocks=4))
+
+    assert not buffer.keep(removed(4, blocks=1))
+    assert len(buffer) == 0
+    assert buffer.keep(removed(5, blocks=5)), "all of the room is free again"
+
+
+def test_what_was_taken_or_came_twice_takes_no_room() -> None:
+    buffer = AheadBuffer(6)
+    for seq in range(1, 20):
+        assert buffer.keep(removed(seq, blocks=4))
+        assert buffer.keep(removed(seq, blocks=4))
+        assert kept(buffer, seq - 1) == [seq]
