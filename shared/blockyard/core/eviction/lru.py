@@ -10,7 +10,6 @@ from typing import final
 
 from blockyard.core.eviction.base import RowColumns
 from blockyard.core.eviction.row_rings import RowRings
-from blockyard.core.eviction.row_set import RowSet
 from blockyard.core.vocabulary import BlockId
 
 
@@ -18,16 +17,16 @@ from blockyard.core.vocabulary import BlockId
 class LruPolicy:
     """LRU over the rows of a table."""
 
-    __slots__ = ("_ring", "_rows")
+    __slots__ = ("_ring", "_size")
 
     def __init__(self, columns: RowColumns) -> None:
         """Make an empty order for the rows of a table."""
-        self._rows = RowSet(columns.capacity)
         self._ring = RowRings(columns.capacity)
+        self._size = 0
 
     def __len__(self) -> int:
         """Number of rows held."""
-        return len(self._rows)
+        return self._size
 
     def __iter__(self) -> Iterator[BlockId]:
         """Rows in eviction order."""
@@ -38,24 +37,27 @@ class LruPolicy:
 
     def insert(self, blocks: Sequence[BlockId]) -> None:
         """Put the batch behind all others, its last row first."""
-        self._rows.enter(blocks)
+        self._ring.require(blocks, inside=False)
         self._ring.append(reversed(blocks))
+        self._size += len(blocks)
 
     def remove(self, blocks: Sequence[BlockId]) -> None:
         """Take rows out of the order."""
-        self._rows.leave(blocks)
+        self._ring.require(blocks, inside=True)
         self._ring.unlink(blocks)
+        self._size -= len(blocks)
 
     def take(self, count: int) -> list[BlockId]:
         """Remove and return the oldest rows."""
         taken = self._ring.take(count)
-        self._rows.leave(taken)
+        self._size -= len(taken)
         return taken
 
     def put_back(self, blocks: Sequence[BlockId]) -> None:
         """Put rows in front of all others, in the given order."""
-        self._rows.enter(blocks)
+        self._ring.require(blocks, inside=False)
         self._ring.prepend(blocks)
+        self._size += len(blocks)
 
     def forget(self, blocks: Sequence[BlockId]) -> None:
         """Nothing: no history is kept."""
