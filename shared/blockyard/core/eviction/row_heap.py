@@ -39,10 +39,6 @@ class RowHeap:
         """Number of rows."""
         return self._size
 
-    def __contains__(self, row: BlockId) -> bool:
-        """Whether the row stands here."""
-        return bool(self._marks[row])
-
     def __iter__(self) -> Iterator[BlockId]:
         """Rows in order; changes nothing. The first few cost little, however many there are."""
         entries, shown = self._entries, -1
