@@ -22,6 +22,7 @@ from blockyard.core.eviction.retention import Retention
 from blockyard.core.handles import DoomedBlocks, ImmutableBlocks, MutableBlocks
 from blockyard.core.pins import PinTable
 from blockyard.core.pool import BlockPool, ClearReport
+from blockyard.core.registry import BlockRegistry
 from blockyard.core.states import CondemnOutcome, RowState
 from blockyard.core.vocabulary import (
     BlockId,
@@ -84,6 +85,7 @@ class NodeTables:
         self._clock = clock
         self._make_policy = make_policy
         self._pools: dict[Tier, BlockPool] = {}
+        self._registry = BlockRegistry()
         self._names: dict[tuple[ContentKey, GroupId], BlockName] = {}
         self._stale: dict[BlockId, Generation] = {}
         self.on_left: Callable[[Tier, Sequence[tuple[ContentKey, GroupId]]], None] = lambda tier, blocks: None
@@ -93,7 +95,7 @@ class NodeTables:
 
     def open(self, tier: Tier, slots: int) -> None:
         """Make the pool of a tier."""
-        self._pools[tier] = BlockPool(tier, slots, self._make_policy[tier], clock=self._clock)
+        self._pools[tier] = BlockPool(tier, slots, self._make_policy[tier], clock=self._clock, registry=self._registry)
 
     # --- reading ------------------------------------------------------------------------------------------------------
     def has(self, tier: Tier) -> bool:
@@ -113,10 +115,7 @@ class NodeTables:
 
     def holds(self, tier: Tier, keys: Sequence[ContentKey], group: GroupId) -> list[bool]:
         """Per key, whether the tier holds it; touches nothing."""
-        pool = self._pools.get(tier)
-        if pool is None:
-            return [False] * len(keys)
-        return [row is not None for row in pool.find(keys, group)]
+        return self._registry.holds(tier, keys, group)
 
     def in_g2(self) -> list[tuple[ContentKey, GroupId]]:
         """Everything in G2, in the order in which it entered."""
@@ -313,8 +312,7 @@ class NodeTables:
         """Register blocks found by their headers in free slots; returns the slots of surplus copies."""
         pool = self.pool(tier)
         held = [pool.find([record.key], record.group)[0] is not None for record in records]
-        shared: dict[bytes, bytes] = {}
-        report = pool.adopt([_adopted(record, shared) for record in records])
+        report = pool.adopt([_adopted(record) for record in records])
         fresh: dict[BlockScope, dict[ContentKey, BlockName]] = {}
         for record, known in zip(records, held, strict=True):
             if not known:
@@ -336,7 +334,7 @@ class NodeTables:
         pool = self.pool(tier)
         slots: list[DoomedBlocks] = []
         for record in records:
-            slots.append(pool.adopt([_adopted(record, {})]).losers)
+            slots.append(pool.adopt([_adopted(record)]).losers)
             slots.append(pool.condemn(record.block, record.generation).doomed)
         return slots
 
@@ -362,15 +360,14 @@ def _staged(names: Sequence[BlockName], scope: BlockScope) -> StagedColumns:
     )
 
 
-def _adopted(record: InventoryRecord, shared: dict[bytes, bytes]) -> AdoptedBlock:
-    """Equal identities and tenants become one object: a table may keep a million of them."""
+def _adopted(record: InventoryRecord) -> AdoptedBlock:
     return AdoptedBlock(
         record.block,
         record.generation,
         record.key,
         record.parent,
         record.position,
-        IdentityDigest(shared.setdefault(record.identity, record.identity)),
-        TenantDigest(shared.setdefault(record.tenant, record.tenant)),
+        IdentityDigest(record.identity),
+        TenantDigest(record.tenant),
         record.group,
     )

@@ -8,7 +8,10 @@ from mypy import api
 SNIPPET = """
 from blockyard.core.block_facts import StagedColumns
 from blockyard.core.handles import CompleteBlocks, DoomedBlocks, ImmutableBlocks, MutableBlocks, WeakBlocks
-from blockyard.core.vocabulary import BlockId, ContentKey, Generation, IdentityDigest
+from blockyard.core.eviction.lru import LruPolicy
+from blockyard.core.pool import BlockPool
+from blockyard.core.registry import BlockRegistry
+from blockyard.core.vocabulary import BlockId, ContentKey, Generation, GroupId, IdentityDigest, Tier
 
 
 def legal(mutable: MutableBlocks, names: StagedColumns) -> WeakBlocks:
@@ -24,6 +27,8 @@ def illegal(
     doomed: DoomedBlocks,
     names: StagedColumns,
     raw: bytes,
+    pool: BlockPool,
+    registry: BlockRegistry,
 ) -> None:
     mutable.register()  # attr-defined
     mutable.clone()  # attr-defined
@@ -45,6 +50,21 @@ def illegal(
     key: ContentKey = raw  # assignment
     generation: Generation = row  # assignment
     held.ids = (row,)  # misc
+    complete.written(0)  # attr-defined
+    held.written(0)  # attr-defined
+    mutable.reset_on_release(True)  # attr-defined
+    complete.reset_on_release(True)  # attr-defined
+    weak.reset_on_release(True)  # attr-defined
+    doomed.reset()  # attr-defined
+    weak.split([0])  # attr-defined
+    pool.allocate(1).ids  # attr-defined
+    pool.match_scattered([key]).release()  # attr-defined
+    pool.match_scattered([key]).places[0] + 1  # operator
+    pool.find([raw])  # list-item
+    registry.attach(raw, 1)  # arg-type
+    registry.holds("g2", [key], GroupId(0))  # arg-type
+    registry.attached(key, str)[0] + 1  # operator
+    BlockPool(Tier.G2, 1, LruPolicy, duplicates=True)  # arg-type
 """
 
 ROOT = Path(__file__).parents[2]

@@ -2,11 +2,15 @@
 
 import gc
 import warnings
+from collections.abc import Sequence
+from threading import Barrier, Thread
 
 import pytest
 
 from blockyard.core.errors import BlockStateError, HandleConsumedError, OutOfBlocksError
-from blockyard.core.handles import ImmutableBlocks
+from blockyard.core.eviction.base import RowColumns
+from blockyard.core.eviction.lru import LruPolicy
+from blockyard.core.handles import ImmutableBlocks, MutableBlocks
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import BlockId
 from blockyard.testing.blocks import chain, complete, hold, make_pool, store, stored_records
@@ -110,3 +114,78 @@ def test_empty_and_consumed_handles_need_no_release() -> None:
         del empty, consumed
     pool.check_integrity()
     assert pool.leaked_blocks == 0
+
+
+# --- finalisers in other threads ----------------------------------------------------------------------------------
+class DropInTheMiddle(LruPolicy):  # type: ignore[misc]
+    """A policy in whose calls, in the middle of a change of the table, another thread drops a handle."""
+
+    def __init__(self, columns: RowColumns) -> None:
+        super().__init__(columns)
+        self.doomed_handles: list[ImmutableBlocks | MutableBlocks] = []
+
+    def insert(self, blocks: Sequence[BlockId]) -> None:
+        self._drop_elsewhere()
+        super().insert(blocks)
+        self._drop_elsewhere()
+
+    def remove(self, blocks: Sequence[BlockId]) -> None:
+        self._drop_elsewhere()
+        super().remove(blocks)
+
+    def _drop_elsewhere(self) -> None:
+        if self.doomed_handles:
+            thread = Thread(target=self.doomed_handles.pop)
+            thread.start()
+            thread.join()
+
+
+@pytest.mark.filterwarnings("ignore:.*was dropped without release:ResourceWarning")
+def test_a_finaliser_in_another_thread_never_meets_a_table_in_the_middle_of_a_change() -> None:
+    made: list[DropInTheMiddle] = []
+
+    def make(columns: RowColumns) -> DropInTheMiddle:
+        made.append(DropInTheMiddle(columns))
+        return made[0]
+
+    pool = make_pool(8, make)
+    run = chain("a", 4)
+    store(pool, run)
+    made[0].doomed_handles = [pool.match(run), pool.match(run.slice(0, 2)), pool.allocate(1).blocks]
+    with pool.match(run) as matched:
+        matched.clone().release()
+        pool.condemn(matched.ids[3], matched.generations[3])
+    store(pool, chain("b", 2))
+    pool.match(chain("b", 2)).release()
+    pool.check_integrity()
+    assert made[0].doomed_handles == []
+    pool.drain_doomed().release()
+    assert (pool.leaked_blocks, pool.abandoned, pool.held) == (7, 1, 0)
+    assert pool.available == 7
+    pool.check_integrity()
+
+
+@pytest.mark.filterwarnings("ignore:.*was dropped without release:ResourceWarning")
+def test_handles_dropped_by_many_threads_all_come_back() -> None:
+    """Eight threads drop what they were given while the owner goes on; nothing is lost and nothing counted twice."""
+    pool = make_pool(64)
+    run = chain("a", 8)
+    store(pool, run)
+    start = Barrier(9)
+
+    def drop(handles: list[ImmutableBlocks]) -> None:
+        start.wait(10)
+        while handles:
+            handles.pop()
+
+    threads = [Thread(target=drop, args=([pool.match(run) for _ in range(16)],)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    start.wait(10)
+    for number in range(64):
+        store(pool, chain(f"other {number}", 3))
+        assert pool.held + pool.available == pool.capacity
+    for thread in threads:
+        thread.join()
+    pool.check_integrity()
+    assert (pool.leaked_blocks, pool.held, pool.available) == (8 * 16 * 8, 0, 64)

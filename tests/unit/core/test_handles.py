@@ -8,7 +8,7 @@ from blockyard.core.block_facts import StagedColumns
 from blockyard.core.errors import HandleConsumedError, KernelError
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import ContentKey
-from blockyard.testing.blocks import IDENTITY, chain, columns, complete, hold, make_pool
+from blockyard.testing.blocks import IDENTITY, chain, columns, hold, make_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,15 +84,6 @@ def test_wrong_indexes_change_nothing(indexes: list[int]) -> None:
         assert pool.mutable == 2
 
 
-def test_columns_that_do_not_fit_hand_the_blocks_back() -> None:
-    pool = make_pool(2)
-    with pool.allocate(2).blocks as mutable:
-        with pytest.raises(KernelError):
-            mutable.stage(columns(chain("a", 1)))
-        assert len(mutable) == 2
-    assert pool.free == 2
-
-
 @pytest.mark.parametrize(
     ("keys", "positions"),
     [([bytes(16)], []), ([bytes(15)], [0]), ([bytes(16)], [2**32]), ([bytes(16)], [-1])],
@@ -112,17 +103,6 @@ def test_rows_are_staged_one_by_one_and_the_rest_stays_in_the_handle() -> None:
     with staged.register().blocks:
         mutable.stage(columns(chain("b", 1))).release()
     assert pool.inactive == 1
-
-
-def test_a_complete_block_can_be_written_again_under_the_same_grant() -> None:
-    pool = make_pool(1)
-    staged = complete(pool, chain("a", 1))
-    generations = staged.generations
-    mutable = staged.reset()
-    assert mutable.ids == (0,)
-    assert mutable.generations == generations
-    with mutable.stage(columns(chain("b", 1))).register().blocks as held:
-        assert held.keys == (chain("b", 1).key(0),)
 
 
 def test_a_clone_keeps_blocks_pinned() -> None:

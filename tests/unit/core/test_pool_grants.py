@@ -10,24 +10,7 @@ from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.pool import BlockPool
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import BlockId
-from blockyard.testing.blocks import chain, complete, hold, make_pool, store
-
-
-def test_every_row_of_a_new_pool_can_be_granted_once() -> None:
-    pool = make_pool(4)
-    with pool.allocate(4).blocks as blocks:
-        assert sorted(blocks.ids) == [0, 1, 2, 3]
-        assert pool.available == 0
-        with pytest.raises(OutOfBlocksError):
-            pool.allocate(1)
-        assert pool.mutable == 4
-    assert pool.free == 4
-
-
-def test_no_rows_can_be_asked_for_even_when_full() -> None:
-    pool = make_pool(1)
-    with pool.allocate(1).blocks:
-        assert len(pool.allocate(0).blocks) == 0
+from blockyard.testing.blocks import chain, hold, make_pool, store
 
 
 def test_a_negative_count_is_refused() -> None:
@@ -41,23 +24,6 @@ def test_impossible_tables_are_refused(capacity: int) -> None:
         make_pool(capacity)
 
 
-def test_evicted_blocks_are_named_and_a_refused_grant_changes_nothing() -> None:
-    pool = make_pool(5)
-    run = chain("a", 2)
-    store(pool, run)
-    with pytest.raises(OutOfBlocksError):
-        pool.allocate(6)
-    assert all(row is not None for row in pool.find(run))
-    with pool.allocate(5).blocks as blocks:
-        assert len(blocks) == 5
-        assert pool.find(run) == [None, None]
-    store(pool, run)
-    allocation = pool.allocate(5)
-    assert [facts.key for facts in allocation.evicted] == [run.key(1), run.key(0)]
-    assert [facts.refs for facts in allocation.evicted] == [0, 0]
-    allocation.blocks.release()
-
-
 def test_without_eviction_only_free_rows_are_granted() -> None:
     pool = make_pool(3)
     store(pool, chain("a", 2))
@@ -65,18 +31,6 @@ def test_without_eviction_only_free_rows_are_granted() -> None:
         pool.allocate(2, evict=False)
     pool.allocate(1, evict=False).blocks.release()
     assert pool.inactive == 2
-
-
-def test_free_rows_go_before_any_eviction_in_the_order_of_their_return() -> None:
-    pool = make_pool(4)
-    store(pool, chain("a", 1))
-    first, second, third = (pool.allocate(1).blocks for _ in range(3))
-    assert [blocks.ids for blocks in (first, second, third)] == [(1,), (2,), (3,)]
-    for blocks in (second, third, first):
-        blocks.release()
-    with pool.allocate(3).blocks as blocks:
-        assert blocks.ids == (2, 3, 1)
-    assert pool.inactive == 1
 
 
 def test_a_generation_rises_at_every_grant_and_only_there() -> None:
@@ -90,14 +44,6 @@ def test_a_generation_rises_at_every_grant_and_only_there() -> None:
     assert pool.generation(BlockId(0)) == 2
     with pool.allocate(1).blocks as blocks:
         assert blocks.generations == (3,)
-
-
-def test_dropped_rows_return_to_the_part_of_the_pool_that_fits_their_state() -> None:
-    pool = make_pool(24)
-    pool.allocate(8).blocks.release()
-    complete(pool, chain("a", 8)).release()
-    store(pool, chain("b", 8))
-    assert (pool.free, pool.inactive, pool.available) == (16, 8, 24)
 
 
 Victims = Callable[[list[BlockId]], list[BlockId]]

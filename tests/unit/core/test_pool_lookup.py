@@ -6,18 +6,7 @@ import pytest
 from blockyard.core.errors import BlockNotFoundError, BlockStateError
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import BlockId, GroupId
-from blockyard.testing.blocks import IDENTITY, chain, columns, complete, hold, key, make_pool, store
-
-
-def test_match_pins_the_prefix_up_to_the_first_miss() -> None:
-    pool = make_pool(8)
-    run = chain("a", 4)
-    store(pool, run.slice(0, 2))
-    store(pool, run.slice(3, 4))
-    with pool.match(run) as matched:
-        assert matched.keys == (run.key(0), run.key(1))
-        assert pool.held == 2
-    assert pool.inactive == 3
+from blockyard.testing.blocks import IDENTITY, chain, complete, hold, key, make_pool, store
 
 
 def test_find_does_not_stop_at_a_miss_and_touches_nothing() -> None:
@@ -29,24 +18,6 @@ def test_find_does_not_stop_at_a_miss_and_touches_nothing() -> None:
     assert (pool.held, pool.inactive) == (0, 3)
     with pool.evict(3) as doomed:
         assert doomed.ids == (rows[2], rows[1], rows[0])
-
-
-def test_nothing_asked_is_nothing_found() -> None:
-    pool = make_pool(1)
-    assert pool.find([]) == []
-    assert len(pool.match([])) == 0
-    assert pool.facts([]) == ()
-    assert len(pool.pin_all([])) == 0
-
-
-def test_a_prefix_may_mix_pinned_and_unpinned_blocks() -> None:
-    pool = make_pool(3)
-    run = chain("a", 3)
-    store(pool, run)
-    with pool.pin_all([run.key(1)]) as middle, pool.match(run) as matched:
-        assert len(matched) == 3
-        assert pool.inactive == 0
-        assert middle.facts[0].refs == 2
 
 
 def test_pinning_is_all_or_nothing() -> None:
@@ -105,70 +76,6 @@ def test_rows_without_a_registered_block_have_no_facts() -> None:
     pool = make_pool(2)
     with complete(pool, chain("a", 1)) as staged, pytest.raises(BlockStateError):
         pool.facts(staged.ids)
-
-
-def test_a_second_copy_of_a_block_gives_way_to_the_first() -> None:
-    pool = make_pool(4)
-    run = chain("a", 2)
-    first = hold(pool, run)
-    again = complete(pool, run).register()
-    assert again.duplicates == 2
-    assert again.blocks.ids == first.ids
-    assert (pool.held, pool.free) == (2, 2)
-    first.release()
-    assert pool.held == 2
-    again.blocks.release()
-    assert (pool.inactive, pool.free) == (2, 2)
-
-
-def test_registering_an_unpinned_block_again_pins_it() -> None:
-    pool = make_pool(4)
-    run = chain("a", 1)
-    rows = store(pool, run)
-    with complete(pool, run).register().blocks as blocks:
-        assert blocks.ids == rows
-        assert pool.state(rows[0]) is RowState.HELD
-    pool.check_integrity()
-
-
-def test_a_batch_may_name_a_block_twice() -> None:
-    pool = make_pool(3)
-    with pool.allocate(3).blocks as mutable:
-        names = columns(chain("a", 1))
-        staged = mutable.stage(
-            type(names)(
-                keys=[*names.keys, key("b"), *names.keys],
-                parents=[*names.parents] * 3,
-                positions=[0, 0, 0],
-                identity=IDENTITY,
-            )
-        )
-    registration = staged.register()
-    with registration.blocks as blocks:
-        assert registration.duplicates == 1
-        assert blocks.keys == (key("a"), key("b"), key("a"))
-        assert blocks.ids == (0, 1, 0)
-        assert pool.free == 1
-    pool.check_integrity()
-
-
-def test_weak_blocks_come_back_as_long_as_they_were_not_evicted() -> None:
-    pool = make_pool(2)
-    run = chain("a", 2)
-    held = hold(pool, run)
-    weak = held.downgrade()
-    assert len(weak) == 2
-    upgraded = weak.upgrade()
-    assert upgraded is not None
-    held.release()
-    upgraded.release()
-    resurrected = weak.upgrade()
-    assert resurrected is not None
-    assert resurrected.ids == weak.ids
-    resurrected.release()
-    pool.evict(1).release()
-    assert weak.upgrade() is None
-    assert pool.held == 0
 
 
 def test_weak_blocks_never_name_the_next_block_in_the_same_row() -> None:
