@@ -86,7 +86,7 @@ class Process:
         self.frozen = False
         self.on_death: Final[list[Section]] = []
         """What others do when a life ends, at once: they are its kernel."""
-        self._frozen_until = 0.0
+        self._freezes = 0
         self._kept: list[Section] = []
 
     # --- work ---------------------------------------------------------------------------------------------------------
@@ -122,6 +122,7 @@ class Process:
             raise KernelError("a process has one life at a time", process=self.name)
         self.life += 1
         self.alive, self.frozen = True, False
+        self._freezes = 0
         self._kept.clear()
         self.started()
 
@@ -138,11 +139,14 @@ class Process:
         """Stand still for so long. Harmless for a dead process; the latest end counts."""
         if self.alive:
             life, self.frozen = self.life, True
-            self._frozen_until = max(self._frozen_until, self.world.now + seconds)
+            self._freezes += 1
             self.world.after(seconds, lambda: self._thaw(life))
 
     def _thaw(self, life: int) -> None:
-        if life != self.life or not self.frozen or self.world.now < self._frozen_until:
+        if life != self.life or not self.alive:
+            return
+        self._freezes -= 1
+        if self._freezes:
             return
         self.frozen = False
         kept, self._kept = self._kept, []

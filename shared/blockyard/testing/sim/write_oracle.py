@@ -65,6 +65,12 @@ class WriteOracle:
         self._written[tier, slot] = grant
         self.landed += 1
 
+    def forget(self, tier: Tier) -> None:
+        """The slots of a tier are other ones from now on."""
+        for known in (self._grants, self._written):
+            for place in [place for place in known if place[0] is tier]:
+                del known[place]
+
     def lands_for(self, role: WorkerRole, job: JobId) -> None:
         """A worker is about to let bytes of this job land, wherever."""
         epoch, named = self._served.get(role, (0, frozenset()))
