@@ -28,3 +28,16 @@ def test_a_row_taken_by_name_returns_behind_all_others() -> None:
     free.remove([BlockId(0)])
     free.push([BlockId(0)])
     assert (free.pop(3), len(free)) == ([2, 1, 0], 0)
+
+
+def test_the_queue_goes_round() -> None:
+    free = FreeRows(5)
+    expected = [0, 1, 2, 3, 4]
+    for count in (3, 4, 1, 5, 2):
+        taken = free.pop(count)
+        assert taken == expected[:count]
+        free.push(taken)
+        expected = expected[count:] + expected[:count]
+        assert list(free) == expected
+    free.remove(rows(expected[1]))
+    assert free.pop(4) == [expected[0], *expected[2:]]
