@@ -141,8 +141,9 @@ class DiskWriter:
         self.store(scope, names, trace)
 
     def used(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent = NO_TRACE) -> None:
-        """Blocks of G2 were wanted again: what was refused before may be wanted in G3 now."""
+        """Blocks of G2 were wanted again: G3 keeps its copies longer, and may want what was refused before."""
         self._count(scope, names)
+        self._refresh(scope, names)
         if self._plan.rules.least_uses > 1:
             self.store(scope, names, trace)
 
@@ -189,6 +190,14 @@ class DiskWriter:
         self._plan.used(names, scope.group)
         if self._ahead is not None:
             self._ahead.take_back((name.key, scope.group) for name in names)
+
+    def _refresh(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
+        """A use of the copy in G2 counts as one of that in G3, which would seem unused for as long as G2 has it."""
+        keys = [name.key for name in names]
+        held = self._tables.holds(Tier.G3, keys, scope.group)
+        if any(held):
+            found = [key for key, here in zip(keys, held, strict=True) if here]
+            self._tables.pool(Tier.G3).pin_all(found, scope.group).release()
 
     def _want(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent) -> None:
         """Queue what the plan selects, prefixes first: the deepest blocks of all make room when there is too much."""

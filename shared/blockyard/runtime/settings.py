@@ -118,11 +118,10 @@ class G3Section(_Section):
     """So many payload bytes that wait start a sync at once."""
     write_policy: WritePolicy = WritePolicy.WRITE_THROUGH
     """When a block of G2 is written: as soon as it is there, or when it is among the next that G2 will give up."""
-    bytes_per_day: Size = Field(default=ByteSize(0), le=1 << 60)
+    bytes_per_day: Size = Field(default=ByteSize(0), le=_LARGEST_TIER)
     """Most that is written within any 24 hours, to spare the disk; 0: no limit. At least one block."""
     least_uses: int = Field(default=1, ge=1, le=32)
-    """Uses within some minutes that a block needs to be written; 1: every block is. The second use counts as 2, the
-    third as 4, and so on; every ten minutes take 1 off."""
+    """Recent uses that a block needs: the first counts 1, each further one doubles that, ten minutes take 1 off."""
 
     _folder = field_validator("folder", mode="before")(require_folder)
     _policy = field_validator("eviction")(require_eviction_policy)

@@ -65,6 +65,21 @@ def test_a_chain_that_fills_the_disk_does_not_push_out_its_own_prefix(make_world
     world.at_rest()
 
 
+def test_what_is_used_in_g2_stays_on_disk_longer(make_world: MakeWorld) -> None:
+    world, one = node(make_world, OffloadRules(), g2=32, g3=8)
+    hot, cold = chain("hot", 4), chain("cold", 4)
+    one.compute(hot)
+    one.compute(cold, first_block=10)
+    world.settle()
+    assert world.held(Tier.G3) == keys(hot) | keys(cold)
+    one.load(hot, first_block=20)
+    world.settle()
+    one.compute(chain("new", 4), first_block=30)
+    world.settle()
+    assert world.held(Tier.G3) == keys(hot) | keys(chain("new", 4))
+    world.at_rest()
+
+
 # --- use and budget ---------------------------------------------------------------------------------------------------
 def test_with_a_threshold_a_block_is_written_at_its_second_use(make_world: MakeWorld) -> None:
     world, one = node(make_world, OffloadRules(least_uses=2))
