@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engines.contract.engine_parts import BLOCK, ROW, Engine
 from vllm import SamplingParams
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
@@ -16,7 +17,9 @@ from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.request import Request
 
+from blockyard.core.engine_names import EngineNames, row_hashes
 from blockyard.core.errors import RequestError
+from blockyard.core.identity import ModelIdentity
 from blockyard.core.vllm_chain import DEFAULT_SEED, VllmChain, VllmHash, VllmMedium, VllmScope, event_hash
 
 VECTORS = json.loads((Path(__file__).parents[3] / "docs" / "reference" / "hashing-vectors.json").read_text())
@@ -137,6 +140,20 @@ def test_the_engine_s_pickle_tells_equal_texts_from_the_same_text(monkeypatch: p
     assert cbor == {
         *VllmChain(VllmHash.SHA256_CBOR, 16).block_hashes(tokens, VllmScope(lora_name=name, lora_path=name))
     }
+
+
+def test_who_has_the_tokens_knows_the_names_under_which_the_connector_registers_rows(engine: Engine) -> None:
+    engine.node.holds = (0,)
+    request = engine.request("a", 3 * ROW + 5, output=ROW)
+    engine.run(limit=2 * ROW)
+    chain = VllmChain(VllmHash.SHA256_CBOR, BLOCK, kv_cache_utils.get_none_hash_seed())
+    names = EngineNames(ModelIdentity(model="m").digest())
+    hashes = chain.block_hashes(list(request.all_token_ids))
+    rows = names.run(row_hashes(hashes, ROW // BLOCK, 0, len(hashes) * BLOCK // ROW))
+    registered = [names.run(part.hashes, part.first_row) for part in engine.node.registered]
+    assert sum(len(run) for run in registered) == len(rows) == 4
+    for run in registered:
+        assert run == rows.slice(run.first_position, run.first_position + len(run))
 
 
 @pytest.mark.parametrize("case", VECTORS["engine_chains"]["vllm"], ids=lambda case: case["name"])
