@@ -1,11 +1,9 @@
-"""Ranks that write the arena themselves, and the block-manager that grants them its slots, as processes.
+"""The block-manager that grants slots of the arena to ranks, and everything around it, driven by one seed.
 
-A rank has copies under way that go on through everything but its death; it attaches anew only when they have ended. A
-frozen one goes on at any moment, so its slots wait, until patience ends and the arena is replaced.
+A frozen rank goes on at any moment, so the slots that it may write wait, until patience ends and the arena is replaced.
 Threading: one thread.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -18,6 +16,7 @@ from blockyard.core.vocabulary import BlockId, EngineId, Generation, Tier
 from blockyard.testing.blocks import chain, columns, make_pool
 from blockyard.testing.sim.fault_plan import plan_pair
 from blockyard.testing.sim.ports import StreamPort
+from blockyard.testing.sim.ranks import RESTART_SECONDS, TICK_SECONDS, Copy, SimRank, SimScheduler
 from blockyard.testing.sim.world import Process, SimWorld
 from blockyard.testing.sim.write_oracle import BrokenRuleError, WriteOracle
 
@@ -28,9 +27,6 @@ STORM_SECONDS: Final = 6.0
 STORM_STEPS: Final = 400
 FREEZE_SECONDS: Final = 3.0
 PATIENCE_SECONDS: Final = 1.5
-_COPY_SECONDS: Final = 0.3
-_TICK_SECONDS: Final = 0.25
-_RESTART_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,126 +40,6 @@ class GrantMutant:
 
 
 UNCHANGED: Final = GrantMutant()
-
-
-@dataclass(slots=True, eq=False)
-class Copy:
-    """One shard of one slot under way."""
-
-    arena: int
-    epoch: int
-    slot: BlockId
-    generation: Generation
-
-
-class SimRank(Process):
-    """Lives of one rank process."""
-
-    def __init__(self, node: "GrantWorld", rank: RankId) -> None:
-        """Prepare."""
-        super().__init__(node.world, f"{rank.engine}-{rank.rank}")
-        self.node: Final = node
-        self.rank: Final = rank
-        self.facts: RankProcess
-        self.copies: list[Copy] = []
-        self.stream: StreamPort
-        self.attached = False
-        self.attaches = 0
-        """How often it was answered attach, over all lives."""
-        self._arena = 0
-
-    def started(self) -> None:
-        """Another process with empty hands."""
-        self.facts = RankProcess(self.rank, 1_000 + self.life, self.life, "boot", 1)
-        self.attached = False
-        self.stream = StreamPort(self.world)
-        self.stream.close()
-        self._connect()
-
-    def died(self) -> None:
-        """Its copies end with it; the kernel closes its socket, and some time later the death is proven."""
-        self.copies.clear()
-        self.attached = False
-        self.stream.close()
-        manager, facts = self.node.manager, self.facts
-        self.world.after(0.001, lambda: manager.run(partial(manager.rank_gone, facts)))
-        self.world.after(
-            self.world.random.uniform(0.002, 0.5), lambda: manager.run(partial(manager.proven_dead, facts))
-        )
-        self.world.after(self.world.random.uniform(0.01, _RESTART_SECONDS), self.start)
-
-    def _connect(self) -> None:
-        """Attach once nothing is under way; looked at again and again."""
-        if not self.stream.open:
-            self.attached = False
-        if not self.attached and not self.copies and self.node.manager.alive:
-            self.stream.close()
-            self.stream = stream = StreamPort(self.world)
-            manager, facts = self.node.manager, self.facts
-            stream.send(manager, lambda: manager.attach(self, facts, stream))
-        self.after(_TICK_SECONDS, self._connect)
-
-    def welcome(self, arena: int) -> None:
-        """The block-manager has answered attach."""
-        self.attached, self._arena = True, arena
-        self.attaches += 1
-
-    def write(self, attaches: int, epoch: int, slot: BlockId, generation: Generation, done: Callable[[], None]) -> None:
-        """The engine orders a copy, under a grant of this attachment; orders of an earlier one are void."""
-        if not self.attached or not self.stream.open or attaches != self.attaches:
-            return
-        copy = Copy(self._arena, epoch, slot, generation)
-        self.copies.append(copy)
-        self.after(self.world.random.uniform(0.0, _COPY_SECONDS), partial(self._land, copy, done))
-
-    def _land(self, copy: Copy, done: Callable[[], None]) -> None:
-        self.copies.remove(copy)
-        self.node.landed(copy)
-        done()
-
-
-class SimScheduler(Process):
-    """The engine of some ranks: it reserves, orders copies, commits and aborts."""
-
-    def __init__(self, node: "GrantWorld", engine: EngineId, ranks: list[SimRank]) -> None:
-        """Prepare."""
-        super().__init__(node.world, engine)
-        self.node: Final = node
-        self.engine: Final = engine
-        self.ranks: Final = ranks
-        self.active = True
-
-    def started(self) -> None:
-        """Work from now on."""
-        self.after(_TICK_SECONDS, self._act)
-
-    def died(self) -> None:
-        """Its session is over."""
-        manager = self.node.manager
-        self.world.after(0.001, lambda: manager.run(partial(manager.lose, self.engine)))
-        self.world.after(self.world.random.uniform(0.01, _RESTART_SECONDS), self.start)
-
-    def _act(self) -> None:
-        manager = self.node.manager
-        if self.active:
-            manager_life = manager.life
-            count = self.world.random.randint(1, 2)
-            self._later(manager, lambda: manager.reserve(self, count) if manager.life == manager_life else None)
-        self.after(self.world.random.uniform(0.0, 2 * _TICK_SECONDS), self._act)
-
-    def _later(self, process: Process, section: Callable[[], None]) -> None:
-        self.world.after(self.world.random.uniform(0.0, 0.02), lambda: process.run(section))
-
-    def granted(self, granted: GrantedSlots, epoch: int, attaches: list[int]) -> None:
-        """Have every rank write its shard of every slot."""
-        for slot, generation in zip(granted.slots, granted.generations, strict=True):
-            for rank, attached in zip(self.ranks, attaches, strict=True):
-                done = partial(self._written, granted, slot, rank.rank.rank, epoch)
-                self._later(rank, partial(rank.write, attached, epoch, slot, generation, done))
-
-    def _written(self, granted: GrantedSlots, slot: BlockId, rank: int, epoch: int) -> None:
-        manager = self.node.manager
-        self._later(manager, lambda: manager.commit(self, granted, slot, 1 << rank, epoch))
 
 
 @dataclass(slots=True)
@@ -199,14 +75,14 @@ class SimGranter(Process):
             self.tables.writers.inherit(process)
             if process not in [rank.facts for rank in self.node.ranks if rank.alive]:
                 self.proven_dead(process)
-        self.after(_TICK_SECONDS, self._tick)
+        self.after(TICK_SECONDS, self._tick)
 
     def died(self) -> None:
         """Connections end."""
         self.tables.grants.close()
         for rank in self.node.ranks:
             rank.stream.close()
-        self.world.after(self.world.random.uniform(0.01, _RESTART_SECONDS), self.start)
+        self.world.after(self.world.random.uniform(0.01, RESTART_SECONDS), self.start)
 
     # --- ranks --------------------------------------------------------------------------------------------------------
     def attach(self, rank: SimRank, process: RankProcess, stream: StreamPort) -> None:
@@ -269,7 +145,7 @@ class SimGranter(Process):
             for writer in overdue:
                 self.tables.writers.end(writer.attachment)
             self.tables.grants.ended(writer.attachment for writer in overdue)
-        self.after(_TICK_SECONDS, self._tick)
+        self.after(TICK_SECONDS, self._tick)
 
     def _replace_arena(self) -> None:
         self.node.replace_arena()
@@ -349,7 +225,7 @@ class GrantWorld:
         self._stormy = False
         for engine in self.engines:
             engine.active = False
-        self.world.run(FREEZE_SECONDS + PATIENCE_SECONDS + _RESTART_SECONDS)
+        self.world.run(FREEZE_SECONDS + PATIENCE_SECONDS + RESTART_SECONDS)
         for engine in self.engines:
             self.manager.run(partial(self.manager.lose, engine.engine))
         self.world.run(PATIENCE_SECONDS + 1.0)
