@@ -23,7 +23,7 @@ _TIDE_BAR, _TIDE_STRETCH = 0.35, 1.0
 _AGENTS, _CHAT = "agentic_coding_a", "mooncake_conversation"
 _REQUESTS: Final = {_AGENTS: 2000, _CHAT: 6000}
 """The first so many are replayed: about 390,000 and 140,000 blocks."""
-_SHARE: Final = 0.1
+_SHARE: Final = 0.2
 """Capacity, as a share of the different blocks of the whole trace."""
 _AGAINST: Final = "an OrderedDict in its place"
 _AGAINST_BARE: Final = "a bare loop over an OrderedDict"
