@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from typing import Any
 
 import httpx
 import pytest
-from tests.unit.block_manager.world import MODEL, OW, RT, MakeWorld, World
+from tests.unit.block_manager.api_kit import DIGESTS, IDENTITY, Api, Link, api, client, nobody
+from tests.unit.block_manager.world import OW, RT, MakeWorld, World
 
 from blockyard.core.errors import (
     BlockNotFoundError,
@@ -19,82 +19,21 @@ from blockyard.core.errors import (
     RevisionConflictError,
     StorageError,
     TooManyKeysError,
-    UnavailableError,
 )
 from blockyard.core.states import RowState
-from blockyard.core.vocabulary import Availability, Tier
+from blockyard.core.vocabulary import Tier
 from blockyard.runtime.current_trace import current_trace
 from blockyard.runtime.span_names import SpanName
 from blockyard.testing.blocks import chain
 from blockyard.wire.events import InstanceRecord
-from blockyard.wire.trace_parent import NO_TRACE, TraceParent, new_trace
-from blockyard.wire.worker_channel import Find, Found
+from blockyard.wire.trace_parent import NO_TRACE, new_trace
 from blockyard_block_manager.api.application import make_application
 from blockyard_block_manager.api.limits import MAX_BODY_BYTES, BodyLimit
 from blockyard_block_manager.api.ports import ApiPorts
 from blockyard_block_manager.decisions import DecisionError
 from blockyard_block_manager.remote_index import RemoteIndex
 
-RUN = chain("a", 4)
-IDENTITY = MODEL.digest().hex()
-DIGESTS = [RUN.digest(index).hex() for index in range(4)]
-
-
-@dataclass
-class Link:
-    """A link to a remote tier that says G4 for everything."""
-
-    answering: bool = True
-    asked: list[Find] = field(default_factory=list)
-    works: list[TraceParent] = field(default_factory=list)
-    """For which traces it was asked."""
-
-    async def find(self, request: Find, timeout_seconds: float, trace: TraceParent) -> Found:
-        self.asked.append(request)
-        self.works.append(current_trace())
-        count = len(request.keys) // 16
-        locator = bytes(16) + bytes([0, 1, 0, 0]) + (4_352).to_bytes(4, "little") + bytes(8)
-        return Found(availability=bytes([Availability.G4]) * count, locators=locator * count)
-
-
-@dataclass
-class Api:
-    world: World
-    http: httpx.AsyncClient
-    index: RemoteIndex
-
-    async def problem(self, answer: Awaitable[httpx.Response], status: int, code: str) -> dict[str, object]:
-        response = await answer
-        assert response.status_code == status, response.text
-        assert response.headers["content-type"] == "application/problem+json"
-        body: dict[str, object] = response.json()
-        assert body["type"] == f"urn:blockyard:problem:{code}"
-        assert body["status"] == status
-        assert body["title"]
-        return body
-
-
-Instances = Callable[[], Awaitable[tuple[InstanceRecord, ...]]]
-
-
-async def nobody() -> tuple[InstanceRecord, ...]:
-    raise UnavailableError("NATS is away")
-
-
-@pytest.fixture
-async def api(make_world: MakeWorld) -> AsyncIterator[Api]:
-    world: World = make_world(g4=True).ready()
-    world.connect("one").compute(RUN)
-    world.settle()
-    index = RemoteIndex(world.clock)
-    async with client(world, index, nobody) as http:
-        yield Api(world, http, index)
-    await index.close()
-
-
-def client(world: World, index: RemoteIndex, instances: Instances) -> httpx.AsyncClient:
-    application = make_application(ApiPorts(core=world.core, index=index, list_instances=instances))
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app=application), base_url="http://node")
+__all__ = ["api"]  # a fixture
 
 
 async def test_tiers_show_what_they_hold(api: Api) -> None:
@@ -222,62 +161,6 @@ async def test_a_lookup_of_a_trace_that_is_not_recorded_leaves_no_span(api: Api)
     headers = {"traceparent": new_trace(sampled=False)}
     await api.http.post("/v1/lookup", json={"identity": IDENTITY, "digests": DIGESTS}, headers=headers)
     assert api.world.tracer.spans == []
-
-
-async def test_a_clear_answers_when_it_is_done(api: Api) -> None:
-    asked = asyncio.create_task(api.http.post("/v1/tiers/g2:clear"))
-    while not api.world.core.desk.open_orders():
-        await asyncio.sleep(0)
-    api.world.settle()
-    response = await asked
-    assert response.status_code == 200
-    body = response.json()
-    assert (body["tier"], body["done"], body["removed"], body["headers_freed"]) == ("g2", True, 4, 4)
-
-
-async def test_a_clear_that_takes_longer_says_so(api: Api) -> None:
-    response = await api.http.post("/v1/tiers/g3:clear", params={"wait_seconds": 0})
-    assert (response.status_code, response.json()["done"], response.json()["removed"]) == (202, False, 4)
-
-
-async def test_all_tiers_are_cleared_at_once_and_reported_one_by_one(api: Api) -> None:
-    asked = asyncio.create_task(api.http.post("/v1/tiers:clear"))
-    while not api.world.core.desk.open_orders():
-        await asyncio.sleep(0)
-    assert api.world.held(Tier.G2) == api.world.held(Tier.G3) == set()
-    api.world.settle()
-    body = (await asked).json()
-    assert body["done"]
-    parts = [(part["tier"], part["done"], part["removed"]) for part in body["tiers"]]
-    assert parts == [("g2", True, 4), ("g3", True, 4)]
-
-
-async def test_a_clear_of_all_tiers_that_takes_longer_says_so(api: Api) -> None:
-    response = await api.http.post("/v1/tiers:clear", params={"wait_seconds": 0})
-    assert response.status_code == 202
-    assert [part["done"] for part in response.json()["tiers"]] == [False, False]
-
-
-async def test_a_clear_can_be_narrowed_to_a_model_or_a_tenant(api: Api) -> None:
-    other = {"wait_seconds": "0", "identity": "ab" * 32}
-    assert (await api.http.post("/v1/tiers/g2:clear", params=other)).json()["removed"] == 0
-    tenant = {"wait_seconds": "0", "identity": IDENTITY, "tenant": "cd" * 16}
-    assert (await api.http.post("/v1/tiers/g2:clear", params=tenant)).json()["removed"] == 0
-    mine = {"wait_seconds": "0", "identity": IDENTITY, "tenant": "00" * 16}
-    assert (await api.http.post("/v1/tiers/g2:clear", params=mine)).json()["removed"] == 4
-    await api.problem(api.http.post("/v1/tiers/g2:clear", params={"tenant": "x"}), 422, "invalid-request")
-
-
-@pytest.mark.parametrize("tier", ["g1", "g4"])
-async def test_tiers_of_others_cannot_be_cleared(api: Api, tier: str) -> None:
-    body = await api.problem(api.http.post(f"/v1/tiers/{tier}:clear"), 409, "unsupported-operation")
-    assert "reset" in str(body["detail"]) or "purge" in str(body["detail"])
-
-
-async def test_a_clear_without_the_worker_asks_to_come_back(api: Api) -> None:
-    api.world.lose(OW)
-    await api.problem(api.http.post("/v1/tiers/g2:clear"), 503, "not-ready")
-    assert (await api.http.post("/v1/tiers/g2:clear")).headers["retry-after"]
 
 
 @pytest.mark.parametrize(
