@@ -8,8 +8,7 @@ Threading: pure functions.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple
 
 from blockyard.core.events import EventOwner
 from blockyard.core.reader_board import Planes
@@ -19,9 +18,7 @@ Runs = Iterable[tuple[Planes, int]]
 """Consecutive blocks of a chain with equal holders: their planes, and how many they are."""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class PrefixMatch:
+class PrefixMatch(NamedTuple):
     """Readers for whom the same was found."""
 
     readers: tuple[EventOwner, ...]
@@ -31,9 +28,7 @@ class PrefixMatch:
     """Of these, how many have which tier as their fastest source, from G1."""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class ReaderClass:
+class ReaderClass(NamedTuple):
     """Readers by their mask, and the blocks that each of them finds by tier."""
 
     readers: int
@@ -75,5 +70,7 @@ def _after(
 
 
 def _grown(counts: _Counts, tier: int, length: int) -> _Counts:
-    first, second, third, fourth = (count + length if place == tier else count for place, count in enumerate(counts))
+    grown = list(counts)
+    grown[tier] += length
+    first, second, third, fourth = grown
     return first, second, third, fourth
