@@ -38,7 +38,7 @@ class NameColumns:
         self.capacity = capacity
         self._keys = np.full(capacity, ROOT_KEY, dtype=object)
         self._parents = np.full(capacity, ROOT_KEY, dtype=object)
-        self._positions = array("I", bytes(4 * capacity))
+        self._positions = array("I", (0,)) * capacity
         self._scopes = RowScopes(capacity)
         self.index: dict[int, dict[ContentKey, BlockId]] = {}
 

@@ -25,7 +25,7 @@ class RowGenerations:
 
     def __init__(self, capacity: int) -> None:
         """No row was ever granted."""
-        self.column = array("Q", bytes(8 * capacity))
+        self.column = array("Q", (0,)) * capacity
         self._view = np.frombuffer(self.column, dtype=np.uint64)
         self._latest: dict[BlockId, int] = {}
 

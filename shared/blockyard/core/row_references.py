@@ -17,7 +17,7 @@ class RowReferences:
 
     def __init__(self, capacity: int) -> None:
         """Nobody holds anything."""
-        self.column = array("I", bytes(4 * capacity))
+        self.column = array("I", (0,)) * capacity
 
     def start(self, batch: RowBatch) -> None:
         """These rows, each named once, have one holder now."""

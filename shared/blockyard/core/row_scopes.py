@@ -38,7 +38,7 @@ class RowScopes:
 
     def __init__(self, capacity: int) -> None:
         """Rows that nobody has named yet carry number 0."""
-        self._column = array("I", bytes(4 * capacity))
+        self._column = array("I", (0,)) * capacity
         self._scopes = [_NOBODY]
         self._numbers = {_NOBODY: 0}
         self._spare: list[int] = []
