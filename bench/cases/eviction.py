@@ -1,9 +1,9 @@
 """What policies of eviction make of recorded loads: shares of the hits that are possible at all, in the real pool.
 
 Deterministic but for the last digits of logarithms: the machine decides only how long it takes. Every cell is one
-trace at one capacity under one policy, and has one process of its own among as many as there are processors. Progress
-goes to standard error. ``eviction`` has 180 cells and takes ten to twenty minutes on two processors, most of it on the
-trace of coding agents; ``eviction_quick`` leaves that trace and the large capacities out and takes one to two.
+trace at one capacity under one policy; as many run at once as there are processors. Progress goes to standard error.
+``eviction`` has 180 cells and takes five to ten minutes on two free processors, most of it on the trace of coding
+agents; ``eviction_quick`` leaves that trace and the large capacities out and takes one to two.
 """
 
 import os
@@ -64,7 +64,7 @@ class Plan:
 
 
 def run(case: str) -> Iterator[Measure]:
-    """Hits of every policy on three traces at six capacities as shares of the possible hits; 10 to 20 minutes."""
+    """Hits of every policy on three traces at six capacities as shares of the possible hits; 5 to 10 minutes."""
     yield from _measures(case, Plan(TRACES, SHARES))
 
 
