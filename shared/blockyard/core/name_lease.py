@@ -132,8 +132,12 @@ class NameLease:
         self._state = LeaseState.HELD
 
     def refused(self) -> LeaseStep:
-        """The server has another revision: the record expired, was forgotten, or was written by somebody else."""
+        """The server has another revision: the record expired, was forgotten, or was written by somebody else.
+
+        Until that is known, nothing is said in the name.
+        """
         self._revision = None
+        self._valid_until = -math.inf
         return LeaseStep.READ
 
     def away(self) -> None:

@@ -62,6 +62,17 @@ def test_a_later_life_of_this_folder_fences_for_good(lease: NameLease) -> None:
     assert (lease.state, lease.next_step(), lease.may_speak) == (LeaseState.FENCED, LeaseStep.WAIT, False)
 
 
+def test_it_is_silent_from_the_refusal_of_a_renewal_until_it_knows_why(lease: NameLease) -> None:
+    hold(lease)
+    assert lease.may_speak
+    lease.refused()
+    assert not lease.may_speak, "a server that lost its data may have given the name to somebody else"
+    write = lease.found(None, 0)
+    assert isinstance(write, WriteRecord)
+    lease.written(write, 1)
+    assert lease.may_speak
+
+
 def test_it_speaks_until_the_server_may_have_dropped_the_record(lease: NameLease, clock: FakeClock) -> None:
     write = lease.found(None, 0)
     assert isinstance(write, WriteRecord)
