@@ -71,8 +71,9 @@ class MultiLruPolicy:
 
     def insert(self, blocks: Sequence[BlockId]) -> None:
         """Put each row behind all others of its list, the last row first."""
-        self._rows.enter(blocks)
+        # Before the batch enters: what is sorted anew must stand in a list already.
         self._sort_anew()
+        self._rows.enter(blocks)
         tail_first = blocks[::-1]
         for row in tail_first:
             self._tick += 1

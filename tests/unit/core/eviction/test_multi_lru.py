@@ -3,6 +3,8 @@
 Numbers are those of KVBM's behaviours.
 """
 
+from itertools import islice
+
 import pytest
 
 from blockyard.core.errors import KernelError
@@ -56,6 +58,20 @@ def test_25_what_cooled_down_since_it_became_inactive_is_cold_when_it_comes_to_e
     assert sketch.halvings == 1
     assert sketch.estimate(keys_of(columns, rows(0, 1))) == [2, 4]
     assert policy.take(3) == [0, 2, 1]
+
+
+def test_rows_that_become_inactive_just_after_a_halving_stand_in_one_list_once() -> None:
+    columns = NamedRows(4)
+    sketch = FrequencySketch(capacity=1)
+    policy = MultiLruPolicy(columns, sketch=sketch)
+    policy.insert(rows(0))
+    policy.touch(rows(*[3] * 10))
+    assert sketch.halvings == 1
+    policy.insert(rows(1, 2))
+    assert list(islice(policy, 4)) == [0, 2, 1]
+    policy.remove(rows(2))
+    assert list(islice(policy, 4)) == [0, 1]
+    assert policy.take(2) == [0, 1]
 
 
 @pytest.mark.parametrize("thresholds", [(5, 3, 8), (3, 3, 8), (3, 8, 8), (0, 3, 8), (3, 8, 16)])
