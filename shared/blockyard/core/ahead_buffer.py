@@ -5,6 +5,7 @@ bound empties itself and says so, because half of it is of no use to anybody.
 Threading: one thread.
 """
 
+import heapq
 from typing import final
 
 from blockyard.core.events import ClearedEvent, PublishedEvent, RemovedEvent
@@ -14,11 +15,13 @@ from blockyard.core.events import ClearedEvent, PublishedEvent, RemovedEvent
 class AheadBuffer:
     """Events of one epoch by their numbers."""
 
-    __slots__ = ("_events", "_most", "_weight")
+    __slots__ = ("_events", "_most", "_order", "_weight")
 
     def __init__(self, most_weight: int) -> None:
         """Keep events and blocks up to ``most_weight`` in all."""
         self._events: dict[int, PublishedEvent] = {}
+        self._order: list[int] = []
+        """Heap of their numbers: what is next is asked for at every event, however many wait behind a gap."""
         self._weight = 0
         self._most = most_weight
 
@@ -35,22 +38,23 @@ class AheadBuffer:
             self.clear()
             return False
         self._events[published.seq] = published
+        heapq.heappush(self._order, published.seq)
         return True
 
     def after(self, cursor: int) -> tuple[PublishedEvent, ...]:
         """Take what follows the cursor without a gap; what lies below is dropped."""
-        if self._events and min(self._events) <= cursor:
-            for seq in [seq for seq in self._events if seq <= cursor]:
-                self._weight -= _weight(self._events.pop(seq))
         taken: list[PublishedEvent] = []
-        while (published := self._events.pop(cursor + len(taken) + 1, None)) is not None:
+        while self._order and self._order[0] <= cursor + len(taken) + 1:
+            published = self._events.pop(heapq.heappop(self._order))
             self._weight -= _weight(published)
-            taken.append(published)
+            if published.seq > cursor:
+                taken.append(published)
         return tuple(taken)
 
     def clear(self) -> None:
         """Keep nothing."""
         self._events.clear()
+        self._order.clear()
         self._weight = 0
 
 

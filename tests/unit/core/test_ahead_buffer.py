@@ -1,5 +1,7 @@
 """Events that wait for those before them, within a bound."""
 
+from time import process_time
+
 from blockyard.core.ahead_buffer import AheadBuffer
 from blockyard.core.events import ClearedEvent, EventOwner, OwnerKind, PublishedEvent, RemovedEvent
 from blockyard.core.vocabulary import ContentKey, Epoch, EventSeq, IdentityDigest, Tier
@@ -48,3 +50,22 @@ def test_what_was_taken_or_came_twice_takes_no_room() -> None:
         assert buffer.keep(removed(seq, blocks=4))
         assert buffer.keep(removed(seq, blocks=4))
         assert kept(buffer, seq - 1) == [seq]
+
+
+def seconds_behind_gaps(events: int) -> float:
+    """Time of the processor for a stream of which the second half overtook the first."""
+    late = [cleared(seq) for seq in range(1, events // 2 + 1)]
+    early = [cleared(seq) for seq in range(events // 2 + 1, events + 1)]
+    buffer, cursor = AheadBuffer(events), 0
+    start = process_time()
+    for published in early + late:
+        buffer.keep(published)
+        cursor += len(buffer.after(cursor))
+    assert cursor == events
+    return process_time() - start
+
+
+def test_an_event_costs_the_same_however_many_wait() -> None:
+    few = min(seconds_behind_gaps(1_000) for _ in range(3))
+    many = min(seconds_behind_gaps(16_000) for _ in range(3))
+    assert many < 80 * few, "sixteen times as many events should take about sixteen times as long"
