@@ -183,7 +183,7 @@ class HolderIndex:
 
     def _renewed(self, instance: str, epoch: Epoch) -> _Followed:
         for table in self._tables.values():
-            for holder in [each for each in table.holders if each.instance == instance]:
+            for holder in table.holders_of(instance):
                 table.retire(holder)
         self._board.changed()
         known = self._publishers[instance] = _Followed(epoch)
@@ -223,8 +223,8 @@ class HolderIndex:
         for identity, table in self._tables.items():
             if event.identity not in (None, identity):
                 continue
-            for holder in list(table.holders):
-                if holder.instance == instance and _is_in(holder, event):
+            for holder in table.holders_of(instance):
+                if _is_in(holder, event):
                     tenant = event.tenant
                     gone = table.retire(holder) if tenant is None else table.remove_tenant(holder, tenant)
                     known.shrink(holder.tier, gone)
@@ -243,7 +243,7 @@ class HolderIndex:
         for identity, table in list(self._tables.items()):
             if not table.is_swept:
                 table.sweep(keys)
-                if table.is_swept and not table.holders:
+                if table.is_swept and not table.has_holders:
                     del self._tables[identity]
 
     def _runs(self, table: HolderTable, keys: Sequence[ContentKey], groups: Sequence[GroupId]) -> Runs:

@@ -67,7 +67,8 @@ class HolderTable:
         self._sweep_part = sweep_part
         self._groups: dict[GroupId, _Keys] = {}
         self._holders: list[Holder | None] = []
-        self._named: dict[tuple[str, EventOwner, Tier], Holder] = {}
+        self._named: dict[str, dict[tuple[EventOwner, Tier], Holder]] = {}
+        """By publisher; no publisher without holders."""
         self._free: list[int] = []
         self._cells: WeakValueDictionary[tuple[int, TenantDigest], Cell] = WeakValueDictionary()
         self._retired: list[Holder] = []
@@ -79,9 +80,13 @@ class HolderTable:
         return sum(map(len, self._groups.values()))
 
     @property
-    def holders(self) -> Collection[Holder]:
-        """All that are not retired."""
-        return self._named.values()
+    def has_holders(self) -> bool:
+        """Whether one is not retired."""
+        return bool(self._named)
+
+    def holders_of(self, instance: str) -> list[Holder]:
+        """Those of one publisher that are not retired."""
+        return list(self._named.get(instance, {}).values())
 
     @property
     def is_swept(self) -> bool:
@@ -103,12 +108,11 @@ class HolderTable:
 
     def find(self, instance: str, owner: EventOwner, tier: Tier) -> Holder | None:
         """The holder of this name, if it has one."""
-        return self._named.get((instance, owner, tier))
+        return self._named.get(instance, {}).get((owner, tier))
 
     def holder(self, instance: str, owner: EventOwner, tier: Tier) -> Holder:
         """The holder of this name; a new one where there is none."""
-        name = (instance, owner, tier)
-        if (found := self._named.get(name)) is not None:
+        if (found := self.find(instance, owner, tier)) is not None:
             return found
         number = self._free.pop() if self._free else len(self._holders)
         made = Holder(instance, owner, tier, 1 << number)
@@ -116,7 +120,7 @@ class HolderTable:
             self._holders.append(made)
         else:
             self._holders[number] = made
-        self._named[name] = made
+        self._named.setdefault(instance, {})[owner, tier] = made
         return made
 
     def add(
@@ -176,7 +180,10 @@ class HolderTable:
     def retire(self, holder: Holder) -> TierDigest:
         """Everything ``holder`` has is gone; answers what that was. Its keys leave with the next sweeps."""
         holder.retired = True
-        del self._named[holder.instance, holder.owner, holder.tier]
+        siblings = self._named[holder.instance]
+        del siblings[holder.owner, holder.tier]
+        if not siblings:
+            del self._named[holder.instance]
         self._retired.append(holder)
         return holder.digest
 

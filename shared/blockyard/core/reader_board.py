@@ -5,6 +5,8 @@ node knows it. Without credit neither the engines of a node nor its blocks are i
 
 A plane is a mask of readers: those who find a block in a certain tier or a faster one. The four planes of a set of
 holders are kept with its cell until anything about readers or holders changes, so most lookups read them as they are.
+Readers are numbered anew at the first question after a change: thousands of leases that come or go together cost one
+numbering.
 Invariants: nothing of a publisher without credit is in a plane; a plane contains the planes of the faster tiers.
 Threading: the owner thread of the index.
 """
@@ -26,17 +28,19 @@ _MOST_DECODED: Final = 4_096
 class ReaderBoard:
     """Readers by publisher."""
 
-    __slots__ = ("_credited", "_decoded", "_everybody", "_numbers", "_of", "_readers", "_stamp")
+    __slots__ = ("_credited", "_decoded", "_everybody", "_is_numbered", "_numbers", "_of", "_readers", "_stamp")
 
     def __init__(self) -> None:
         """Start without credit for anybody."""
         self._credited: dict[str, tuple[EventOwner, ...]] = {}
         self._stamp = 0
-        self.changed()
+        self._number()
 
     @property
     def everybody(self) -> int:
         """Mask of all readers."""
+        if not self._is_numbered:
+            self._number()
         return self._everybody
 
     def credit(self, instance: str, readers: Sequence[EventOwner]) -> None:
@@ -53,15 +57,12 @@ class ReaderBoard:
 
     def changed(self) -> None:
         """Forget what was found out of cells: readers changed, or a holder was retired."""
-        self._stamp += 1
-        self._readers = list(dict.fromkeys(reader for readers in self._credited.values() for reader in readers))
-        self._numbers = {reader: number for number, reader in enumerate(self._readers)}
-        self._of = {name: self._mask(readers) for name, readers in self._credited.items()}
-        self._everybody = self._mask(self._readers)
-        self._decoded: dict[int, tuple[EventOwner, ...]] = {}
+        self._is_numbered = False
 
     def planes(self, table: HolderTable, cell: Cell) -> Planes:
         """Who reads what these holders have, by tier."""
+        if not self._is_numbered:
+            self._number()
         if cell.stamp != self._stamp:
             planes = [0, 0, 0, 0]
             for holder in table.in_mask(cell.mask):
@@ -74,7 +75,7 @@ class ReaderBoard:
         return cell.planes
 
     def readers_in(self, mask: int) -> tuple[EventOwner, ...]:
-        """The readers of a mask."""
+        """The readers of a mask, which is of now: none changed since it was given out."""
         found = self._decoded.get(mask)
         if found is None:
             if len(self._decoded) >= _MOST_DECODED:
@@ -82,6 +83,15 @@ class ReaderBoard:
             found = tuple(reader for number, reader in enumerate(self._readers) if mask >> number & 1)
             self._decoded[mask] = found
         return found
+
+    def _number(self) -> None:
+        self._is_numbered = True
+        self._stamp += 1
+        self._readers = list(dict.fromkeys(reader for readers in self._credited.values() for reader in readers))
+        self._numbers = {reader: number for number, reader in enumerate(self._readers)}
+        self._of = {name: self._mask(readers) for name, readers in self._credited.items()}
+        self._everybody = (1 << len(self._readers)) - 1
+        self._decoded: dict[int, tuple[EventOwner, ...]] = {}
 
     def _readers_of(self, holder: Holder) -> int:
         if holder.instance not in self._of:

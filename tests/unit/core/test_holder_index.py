@@ -1,5 +1,7 @@
 """Who holds what, and how far each engine gets: cases with names; the property test compares with plain sets."""
 
+from time import process_time
+
 import pytest
 
 from blockyard.core.errors import RequestError
@@ -205,3 +207,27 @@ def test_digest_is_the_sum_of_the_halves_of_the_keys_xored() -> None:
 
     assert TierDigest.of(keys) == TierDigest(2, (0x0808080808080808 + 0xFFFFFFFFFFFFFFFE) % 2**64)
     assert TierDigest.of(keys).without(TierDigest.of(keys[:1])) == TierDigest.of(keys[1:])
+
+
+def seconds_of_a_fleet(publishers: int) -> float:
+    """Time of the processor in which so many publishers get credit, say something, are asked about, and go."""
+    index = HolderIndex()
+    names = [f"node-{number}" for number in range(publishers)]
+    columns = BlockColumns(CHAIN[:1], (ROOT_KEY,), (0,))
+    start = process_time()
+    for name in names:
+        index.credit(name, (EventOwner(OwnerKind.ENGINE, name),))
+        stored = StoredEvent(EventOwner(OwnerKind.NODE, name), Tier.G2, BlockScope(IDENTITY), columns)
+        index.apply([PublishedEvent(name, Epoch(1), EventSeq(1), stored)])
+    assert [len(match.readers) for match in index.longest_prefix(IDENTITY, CHAIN)] == [publishers]
+    for name in names:
+        index.drop(name, Epoch(2))
+        index.discredit(name)
+    assert index.longest_prefix(IDENTITY, CHAIN) == ()
+    return process_time() - start
+
+
+def test_a_fleet_that_comes_or_goes_together_costs_each_publisher_the_same() -> None:
+    few = min(seconds_of_a_fleet(100) for _ in range(3))
+    many = min(seconds_of_a_fleet(1_600) for _ in range(3))
+    assert many < 80 * few, "sixteen times as many publishers should take about sixteen times as long"
