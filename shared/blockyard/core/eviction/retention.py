@@ -25,6 +25,8 @@ from blockyard.core.eviction.row_rings import RowRings
 from blockyard.core.vocabulary import BlockId
 
 HIGHEST_PRIORITY: Final = 100
+LONGEST_SECONDS: Final = 1 << 32
+"""Of a hint with an end; who wants more wants none."""
 _NORMAL: Final = 0
 _EXPENDABLE: Final = 1
 _KEPT: Final = 2
@@ -37,7 +39,7 @@ class Retention:
     """That blocks are worth keeping, how much, and for how long.
 
     Raises:
-        KernelError: the priority is not 1 to 100, or the time is not positive.
+        KernelError: the priority is not 1 to 100, or the time is not positive or above ``LONGEST_SECONDS``.
     """
 
     priority: int
@@ -49,8 +51,8 @@ class Retention:
         """Refuse what has no meaning."""
         if not 1 <= self.priority <= HIGHEST_PRIORITY:
             raise KernelError("a priority is 1 to 100", priority=self.priority)
-        if self.ttl_seconds is not None and not self.ttl_seconds > 0:
-            raise KernelError("a hint lasts longer than no time", ttl_seconds=self.ttl_seconds)
+        if self.ttl_seconds is not None and not 0 < self.ttl_seconds <= LONGEST_SECONDS:
+            raise KernelError("a hint lasts longer than no time, and ends", ttl_seconds=self.ttl_seconds)
 
 
 @final

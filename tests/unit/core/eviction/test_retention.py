@@ -164,7 +164,10 @@ def test_a_batch_that_cannot_leave_is_refused_whole(batch: tuple[int, ...]) -> N
     assert (list(bands), len(bands)) == (before, 6)
 
 
-@pytest.mark.parametrize("retention", [(0, None), (101, None), (1, 0.0), (1, -1.0), (1, float("nan"))])
+NO_MEANING = [(0, None), (101, None), (1, 0.0), (1, -1.0), (1, float("nan")), (1, float("inf")), (1, 1e303)]
+
+
+@pytest.mark.parametrize("retention", NO_MEANING)
 def test_a_hint_without_meaning_is_refused(retention: tuple[int, float | None]) -> None:
     with pytest.raises(KernelError):
         Retention(*retention)
