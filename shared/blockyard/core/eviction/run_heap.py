@@ -10,7 +10,7 @@ Invariants: a row is in the order exactly while ``_run_of`` names a run for it, 
 Threading: the owner thread of the table.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import compress
 from math import inf
@@ -25,6 +25,8 @@ _Run = tuple[float, int, int, int, Sequence[BlockId], Sequence[int], Sequence[Hi
 """Value and negative position of the tail, number, rows left, and columns: rows, positions, histories."""
 
 _NONE: Final = 0
+_PART: Final = 64
+"""Rows that are read at once from the front, by who only looks."""
 _STALE_SHARE: Final = 3
 _STALE_SLACK: Final = 1024
 """Runs are gone through when more than 3 n + 1024 rows were inserted since, n of them being in the order."""
@@ -87,9 +89,11 @@ class RunHeap:
         self._leave(taken)
         return taken
 
-    def rows(self) -> list[BlockId]:
-        """All rows in the order in which ``take`` gives them; changes nothing."""
-        return self._first(self._heap.copy(), self._size)
+    def rows(self) -> Iterator[BlockId]:
+        """All rows in the order in which ``take`` gives them; changes nothing. The first few cost a copy of the heap."""
+        heap = self._heap.copy()
+        while part := self._first(heap, _PART):
+            yield from part
 
     def rank_by(self, half_life: int) -> None:
         """Order by this half-life from now on, and drop what was removed. Linear in the rows."""

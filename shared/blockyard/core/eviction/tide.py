@@ -65,7 +65,7 @@ class TidePolicy:
 
     def __iter__(self) -> Iterator[BlockId]:
         """Rows in eviction order."""
-        return iter(self._order.rows())
+        return self._order.rows()
 
     @property
     def half_life(self) -> float:

@@ -2,6 +2,8 @@
 
 import hashlib
 from collections.abc import Iterable
+from itertools import islice
+from time import process_time
 
 import pytest
 
@@ -85,6 +87,37 @@ def test_blocks_found_at_the_start_count_as_used_once_then() -> None:
     policy.insert(rows(0))
     policy.insert(rows(1))
     assert set(policy.take(3)) == {0, 2, 3}
+
+
+def in_runs_of_100(capacity: int) -> TidePolicy:
+    policy = TidePolicy(NamedRows(capacity))
+    for start in range(0, capacity, 100):
+        run = rows(*range(start, start + 100))
+        policy.touch(run)
+        policy.insert(run)
+    return policy
+
+
+def test_what_is_read_of_the_order_is_what_is_taken_also_with_holes() -> None:
+    policy = in_runs_of_100(1_000)
+    policy.remove(rows(*range(0, 1_000, 3)))
+    use(policy, *range(1, 500, 6))
+    order = list(policy)
+    assert len(order) == len(policy) == 666
+    assert list(islice(policy, 70)) == order[:70]
+    assert policy.take(1_000) == order
+
+
+def test_the_next_victims_are_read_without_a_look_at_all_rows() -> None:
+    def seconds_of_a_look(capacity: int) -> float:
+        policy = in_runs_of_100(capacity)
+        start = process_time()
+        assert len(list(islice(policy, 10))) == 10
+        return process_time() - start
+
+    few = min(seconds_of_a_look(2_000) for _ in range(5))
+    many = min(seconds_of_a_look(64_000) for _ in range(3))
+    assert many < 10 * few, "thirty-two times as many rows should hardly take longer"
 
 
 def test_a_load_with_scans_is_led_by_a_longer_half_life_than_one_that_moves_on() -> None:
