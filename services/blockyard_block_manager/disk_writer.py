@@ -131,8 +131,9 @@ class DiskWriter:
         if spare < room:
             self._ahead.changed()
             self.pump()
-            return self._ahead.spare(room) if self._at_work else room
-        return room
+            spare = self._ahead.spare(room)
+        # What is spare goes first: only where nothing is, the reserve is certainly being refilled.
+        return spare if spare or self._at_work else room
 
     # --- what others learn --------------------------------------------------------------------------------------------
     def landed(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent = NO_TRACE) -> None:
@@ -273,7 +274,7 @@ class DiskWriter:
     def _issue(self, copies: _Copies, cause: Cause) -> None:
         scope, names = copies[0].work.scope, tuple(copy.work.name for copy in copies)
         keys = [name.key for name in names]
-        sources = self._tables.pool(Tier.G2).pin_all(keys, scope.group)
+        sources = self._tables.pool(Tier.G2).scan(keys, scope.group)  # a copy is no use
         granted = self._tables.grant(Tier.G3, len(names))
         self._flights.start(Tier.G3, keys, scope.group, Tier.G2, cause.trace)
         order = JobOrder(
@@ -306,6 +307,6 @@ class DiskWriter:
             order.scope,
             [name for name, status in zip(order.names, report.statuses, strict=True) if status is not ItemStatus.OK],
         )
-        if self._ahead is not None:
-            self._ahead.changed()
         self._tables.pins.release(owner)
+        if self._ahead is not None:
+            self._ahead.ended([name.key for name in reversed(order.names)], order.scope.group)

@@ -14,7 +14,6 @@ from typing import Final
 
 from blockyard.core.block_name import BlockName
 from blockyard.core.clock import Clock
-from blockyard.core.errors import BlockNotFoundError
 from blockyard.core.events import BlockScope
 from blockyard.core.pack_plan import PackPlan, PackPlanner
 from blockyard.core.pins import PinKind, PinOwner
@@ -100,9 +99,9 @@ class PackWriter:
     def _issue(self, plans: Sequence[PackPlan]) -> None:
         names = tuple(name for plan in plans for name in plan.names)
         scope = plans[0].scope
-        try:
-            sources = self._tables.pool(Tier.G2).pin_all([name.key for name in names], scope.group)
-        except BlockNotFoundError:
+        sources = self._tables.pool(Tier.G2).scan([name.key for name in names], scope.group)  # a copy is no use
+        if len(sources) < len(names):
+            sources.release()
             self._fail(plans)
             return
         order = JobOrder(

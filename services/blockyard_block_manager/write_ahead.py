@@ -6,7 +6,7 @@
                          └── may go now ────────┘    └── to be written while there is time
 
 A block is *clean* when G3 holds it, and *given up* when it was refused or failed there: neither holds anybody up.
-Invariants: nothing given up is asked for again before it was used again or left G2; looking changes no order.
+Invariants: what is given up is in G2, and is not asked for again before it was used again; looking changes no order.
 Threading: owned by the event loop of the service. No await.
 """
 
@@ -31,6 +31,8 @@ class WriteAhead:
         self._tables = tables
         self._job_blocks = job_blocks
         self._given_up: set[tuple[ContentKey, GroupId]] = set()
+        self._next_to_go: set[tuple[ContentKey, GroupId]] = set()
+        """What is to be written and was not used since that was said."""
         self._reserve: Reserve | None = None
         self._high = 0
         self._changed = True
@@ -40,13 +42,25 @@ class WriteAhead:
         self._changed = True
 
     def give_up(self, blocks: Iterable[tuple[ContentKey, GroupId]]) -> None:
-        """These blocks will not be written."""
-        self._given_up.update(blocks)
+        """These blocks will not be written; those that have left G2 meanwhile need not be known."""
+        self._given_up.update(block for block in blocks if self._tables.name_in_g2(*block) is not None)
         self._changed = True
 
     def take_back(self, blocks: Iterable[tuple[ContentKey, GroupId]]) -> None:
         """These blocks left G2, or were used: what was said of them is over."""
-        self._given_up.difference_update(blocks)
+        for block in blocks:
+            self._given_up.discard(block)
+            self._next_to_go.discard(block)
+        self._changed = True
+
+    def ended(self, keys: Iterable[ContentKey], group: GroupId) -> None:
+        """Copies of these blocks, tail first, are over and hold them no more: those that were next to go are so again.
+
+        Whoever reads a block holds it, and a block that was held goes last.
+        """
+        first = [key for key in keys if (key, group) in self._next_to_go]
+        self._next_to_go.difference_update((key, group) for key in first)
+        self._tables.pool(Tier.G2).put_first(first, group)
         self._changed = True
 
     def clear(self) -> None:
@@ -73,7 +87,9 @@ class WriteAhead:
         if not reserve.wanted(self.spare(self._high), self._high):
             return []
         victims = self._tables.next_victims(Tier.G2, self._high - self._tables.pool(Tier.G2).free)
-        return [(block.key, block.group) for block in victims if not self._may_go(block)]
+        due = [(block.key, block.group) for block in victims if not self._may_go(block)]
+        self._next_to_go.update(due)
+        return due
 
     # --- inside -------------------------------------------------------------------------------------------------------
     def _may_go(self, block: BlockFacts) -> bool:

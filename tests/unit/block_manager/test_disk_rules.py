@@ -1,5 +1,7 @@
 """Which blocks of G2 reach G3: by prefix, by use, within the budget of the day, at once or when G2 gives them up."""
 
+from collections import Counter
+
 from tests.unit.block_manager.world import OW, Engine, MakeWorld, World
 
 from blockyard.core.chain_run import ChainRun
@@ -225,4 +227,49 @@ def test_write_back_waits_for_the_disk_where_nothing_is_in_reserve(make_world: M
     world.settle()
     assert len(world.held(Tier.G2)) == 16
     assert keys(chain("b", 4)) <= world.held(Tier.G2)
+    world.at_rest()
+
+
+def test_write_back_gives_up_nothing_unwritten_while_its_reserve_is_between_the_marks(make_world: MakeWorld) -> None:
+    world, one = node(make_world, BACK, max_items=8, g2=64, g3=128)
+    prompts, new = [chain(f"prompt {number}", 1) for number in range(64)], chain("new", 8)
+    for number, prompt in enumerate(prompts):
+        one.compute(prompt, first_block=number)
+        world.settle()
+    reserve = [number for number, prompt in enumerate(prompts) if keys(prompt) <= world.held(Tier.G3)]
+    assert reserve == list(range(len(reserve))), "the coldest stay the next to go, also while and after they are read"
+    assert 8 <= len(reserve) <= 16
+    for number in reserve[:-5]:  # what is used again does not go next: five of the reserve are left
+        one.load(prompts[number], first_block=number)
+        world.settle()
+    world.connect("two").compute(new)
+    world.settle()
+    assert set().union(keys(new), *map(keys, prompts)) == world.held(Tier.G2) | world.held(Tier.G3)
+    world.at_rest()
+
+
+def test_what_left_g2_while_it_waited_or_was_written_is_not_remembered(make_world: MakeWorld) -> None:
+    world, one = node(make_world, BACK, g2=16, g3=64)
+    world.workers[OW].fault = lambda job, item: ItemStatus.CORRUPT if job.kind is JobKind.G2_G3 else None
+    one.compute(chain("a", 16))
+    world.settle()
+    assert world.held(Tier.G3) == set()
+    ahead = world.core._disk._ahead
+    assert ahead is not None
+    assert {bytes(key) for key, _ in ahead._given_up} <= world.held(Tier.G2)
+    world.at_rest()
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+def test_a_copy_to_a_lower_tier_is_no_use_of_a_block(make_world: MakeWorld) -> None:
+    world: World = make_world().ready()
+    uses: Counter[bytes] = Counter()
+    world.core.tables.pool(Tier.G2).registry.observe(lambda tier, group, keys: uses.update(map(bytes, keys)))
+    run = chain("a", 4)
+    world.connect("one").compute(run)
+    world.settle()
+    world.tick(60.0)
+    world.settle()
+    assert world.held(Tier.G3) == world.announced(Tier.G4) == keys(run)
+    assert uses == Counter({bytes(key): 2 for key in run}), "registered in G2, and in G3"
     world.at_rest()

@@ -10,7 +10,7 @@ from blockyard.core.eviction.registry import known_policies, policy_factory
 from blockyard.core.eviction.retention import Retention
 from blockyard.core.pool import BlockPool
 from blockyard.core.vocabulary import ContentKey, GroupId, Tier
-from blockyard.testing.blocks import chain, hold, make_pool, store
+from blockyard.testing.blocks import chain, hold, key, make_pool, store
 from blockyard.testing.clock import FakeClock
 
 
@@ -98,3 +98,18 @@ def test_ending_a_session_that_is_still_in_use_waits_for_its_release() -> None:
         assert pool.end_session(ended.keys()) == 2
         assert pool.inactive == 2
     assert evicted(pool, 2) == ended.keys()[::-1]
+
+
+@pytest.mark.parametrize("policy", known_policies())
+def test_blocks_put_first_leave_first_unless_the_policy_gives_them_places_of_their_own(policy: str) -> None:
+    pool = make_pool(12, policy_factory(policy))
+    old, cold, late = chain("old", 4), chain("cold", 4), chain("late", 4)
+    for run in (old, cold, late):
+        store(pool, run)
+    first = old if policy in ("fifo", "lineage", "lineage_fifo", "lru2") else cold
+    with pool.scan(cold.keys()[:1]):
+        pool.put_first([*cold.keys()[::-1], key("unknown")])
+        assert [block.key for block in pool.next_victims(3)] == first.keys()[:0:-1]
+    pool.check_integrity()
+    assert evicted(pool, 3) == first.keys()[:0:-1]
+    pool.check_integrity()
