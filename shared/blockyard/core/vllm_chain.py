@@ -11,14 +11,13 @@
 Read in vLLM 0.32 and held to it by tests; engines before 0.32 begin with a random value where there is no seed.
 CBOR writes equal values in one way. Pickle does not: a text that occurs twice in a value is written once if both are
 the same object, and twice if they are equal only. So ``sha256`` of a block with two equal texts is not a function of
-what is in the block; it is refused here, and who needs it has to ask the engine. Prompts given as embeddings have no
-tokens and are not covered.
+what is in the block; it is refused here, as a text of 64 KiB is, and who needs it has to ask the engine. Prompts given
+as embeddings have no tokens and are not covered.
 Invariants: hashes are 32 bytes; only whole blocks have one. They do not cover the model: see ``engine_names``.
 Threading: pure functions and frozen values; a chain may be shared.
 """
 
 import hashlib
-import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, unique
@@ -28,11 +27,12 @@ import numpy as np
 
 from blockyard.core.cbor import array_head, encode, encode_tokens
 from blockyard.core.errors import RequestError
+from blockyard.core.pickle_form import BlockForms
+from blockyard.core.pickle_form import encode as encode_pickle
 from blockyard.core.tokens import Tokens, block_bytes, packed_tokens
 from blockyard.core.vocabulary import DIGEST_BYTES
 
 DEFAULT_SEED: Final = "vllm-none-hash"
-_PICKLE_PROTOCOL: Final = 5
 
 ExtraKey = tuple[str, str, str] | tuple[str, str, int] | tuple[str, str]
 
@@ -43,6 +43,15 @@ class VllmHash(StrEnum):
 
     SHA256 = "sha256"
     SHA256_CBOR = "sha256_cbor"
+
+
+@unique
+class _Word(StrEnum):
+    """What stands before the values of an extra key: constants of the engine's code, each one object in its pickles."""
+
+    LORA = "lora"
+    MEDIUM = "mm"
+    SALT = "cache_salt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +86,12 @@ class VllmChain:
             seed: ``PYTHONHASHSEED`` of the engine's process where it is set.
 
         Raises:
-            RequestError: a block without tokens, or a seed that has no CBOR.
+            RequestError: a block without tokens, or a seed that the algorithm cannot write.
         """
         block_bytes(block_tokens)
         self._block_tokens = block_tokens
         self._steps: Callable[..., list[bytes]] = _pickled if algorithm is VllmHash.SHA256 else _in_cbor
-        seeded = pickle.dumps(seed, _PICKLE_PROTOCOL) if algorithm is VllmHash.SHA256 else encode(seed)
+        seeded = encode_pickle(seed) if algorithm is VllmHash.SHA256 else encode(seed)
         self.start = hashlib.sha256(seeded).digest()
         """What stands before the first block; the engine calls it NONE_HASH."""
 
@@ -98,8 +107,8 @@ class VllmChain:
             parent: hash of the block before it; ``None`` at position 0.
 
         Raises:
-            RequestError: a token is no u32; a medium is not possible; position and parent do not fit; a text has no
-                CBOR; or pickle does not write a block in one way only.
+            RequestError: a token is no u32; a medium is not possible; position and parent do not fit; or the
+                algorithm cannot write a text, or not in one way only.
         """
         if first_block < 0 or (first_block == 0) != (parent is None):
             raise RequestError("only the first block has no parent", position=first_block)
@@ -112,16 +121,16 @@ class VllmChain:
 
     def _extra_keys(self, scope: VllmScope, first_block: int, blocks: int) -> list[tuple[ExtraKey, ...] | None]:
         """What each block has besides tokens and parent, in the engine's order."""
-        lora: tuple[ExtraKey, ...] = (("lora", scope.lora_name, scope.lora_path),) if scope.lora_name else ()
+        lora: tuple[ExtraKey, ...] = ((_Word.LORA, scope.lora_name, scope.lora_path),) if scope.lora_name else ()
         media = _checked(scope.media)
         keys: list[tuple[ExtraKey, ...]] = [lora] * blocks
         size = self._block_tokens
         for medium in media:
             last = (medium.first_token + medium.tokens - 1) // size
             for block in range(max(medium.first_token // size, first_block), min(last + 1, first_block + blocks)):
-                keys[block - first_block] += (("mm", medium.identifier, medium.first_token - block * size),)
+                keys[block - first_block] += ((_Word.MEDIUM, medium.identifier, medium.first_token - block * size),)
         if scope.cache_salt and first_block == 0 and blocks:
-            keys[0] += (("cache_salt", scope.cache_salt),)
+            keys[0] += ((_Word.SALT, scope.cache_salt),)
         return [key or None for key in keys]
 
 
@@ -148,26 +157,11 @@ def _in_cbor(
 def _pickled(
     parent: bytes, numbers: np.ndarray, block_tokens: int, keys: Sequence[tuple[ExtraKey, ...] | None]
 ) -> list[bytes]:
-    for key in keys:
-        _check_texts_differ(key or ())
-    tokens = numbers.tolist()
-    hashes = []
+    form, sha256, hashes = BlockForms(numbers, block_tokens).form, hashlib.sha256, []
     for block, key in enumerate(keys):
-        inside = tuple(tokens[block * block_tokens : (block + 1) * block_tokens])
-        parent = hashlib.sha256(pickle.dumps((parent, inside, key), _PICKLE_PROTOCOL)).digest()
+        parent = sha256(form(block, parent, key)).digest()
         hashes.append(parent)
     return hashes
-
-
-def _check_texts_differ(keys: Sequence[ExtraKey]) -> None:
-    """Refuse blocks in which pickle would have to know which texts are the same object.
-
-    The words before the values are constants of the engine's code, the same object wherever they stand.
-    """
-    texts = [part for key in keys for part in key[1:] if isinstance(part, str)]
-    distinct = {*texts, *(key[0] for key in keys)}
-    if len(distinct) < len(texts) + len({key[0] for key in keys}):
-        raise RequestError("two texts of a block are equal, so its pickle depends on more than its values")
 
 
 def _checked(media: Sequence[VllmMedium]) -> list[VllmMedium]:
