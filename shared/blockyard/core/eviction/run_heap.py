@@ -90,7 +90,7 @@ class RunHeap:
         return taken
 
     def rows(self) -> Iterator[BlockId]:
-        """All rows in the order in which ``take`` gives them; changes nothing. The first few cost a copy of the heap."""
+        """All rows in the order in which ``take`` gives them; changes nothing. Few of them cost a copy of the heap."""
         heap = self._heap.copy()
         while part := self._first(heap, _PART):
             yield from part
