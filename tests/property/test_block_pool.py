@@ -1,36 +1,23 @@
 """Any sequence of calls: the pool agrees with the model row by row, and its invariants hold after every step."""
 
 import warnings
-from collections import Counter
-from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import precondition, rule, run_state_machine_as_test
+from tests.property.modelled_pool import HANDLES, ModelledPool
 
 from blockyard.core.block_facts import AdoptedBlock
 from blockyard.core.errors import BlockNotFoundError, BlocksInUseError, BlockStateError, OutOfBlocksError
-from blockyard.core.eviction.base import EvictionPolicy, RowColumns
-from blockyard.core.eviction.lru import LruPolicy
-from blockyard.core.handles import CompleteBlocks, DoomedBlocks, ImmutableBlocks, MutableBlocks, WeakBlocks
-from blockyard.core.states import TRANSITIONS, DuplicatePolicy, RowState
+from blockyard.core.handles import CompleteBlocks, DoomedBlocks, ImmutableBlocks, MutableBlocks
+from blockyard.core.states import RowState
 from blockyard.core.vocabulary import ROOT_KEY, BlockId, ContentKey, Generation, GroupId
-from blockyard.testing.block_model import BlockModel, staged_columns
-from blockyard.testing.blocks import IDENTITY, key, make_pool
+from blockyard.testing.block_model import staged_columns
+from blockyard.testing.blocks import IDENTITY, key
 
 NAMES = [(group, key(name)) for group in (0, 1) for name in "abc"]
 THEN = ["complete", "held", "held", "inactive", "inactive", "cleared", "cleared first"]
-SHARDS = st.sampled_from([1, 1, 2])
-HANDLES: tuple[type[Any], ...] = (MutableBlocks, CompleteBlocks, ImmutableBlocks, DoomedBlocks)
-Handle = MutableBlocks | CompleteBlocks | ImmutableBlocks | DoomedBlocks
 
 
 def some_of(names: list[tuple[int, ContentKey]]) -> st.SearchStrategy[list[tuple[int, ContentKey]]]:
@@ -38,58 +25,8 @@ def some_of(names: list[tuple[int, ContentKey]]) -> st.SearchStrategy[list[tuple
     return st.lists(st.sampled_from(names), min_size=1, max_size=4)
 
 
-class PoolMachine(RuleBasedStateMachine):
+class PoolMachine(ModelledPool):
     """Runs every verb of pool and handles against the model."""
-
-    tried: ClassVar[Counter[str]] = Counter()
-    """What the runs so far have really exercised."""
-
-    @initialize(
-        capacity=st.integers(3, 8), allow=st.booleans(), reset=st.sampled_from([False, False, True]), shards=SHARDS
-    )
-    def start(self, capacity: int, allow: bool, reset: bool, shards: int) -> None:
-        duplicates = DuplicatePolicy.ALLOW if allow else DuplicatePolicy.REJECT
-        self.pool = make_pool(capacity, self.make_policy, duplicates=duplicates, reset_on_release=reset, shards=shards)
-        self.model = BlockModel(capacity, allow, reset, shards)
-        self.handles: list[Handle] = []
-        self.weak: list[WeakBlocks] = []
-        self.states = [RowState.FREE] * capacity
-
-    # --- helpers ---
-    def make_policy(self, columns: RowColumns) -> EvictionPolicy:
-        self.policy = LruPolicy(columns)
-        return self.policy
-
-    def keep(self, handle: Handle, rows: list[int]) -> None:
-        assert list(handle.ids) == rows
-        if rows:
-            self.handles.append(handle)
-
-    def draw(self, data: st.DataObject, *kinds: type[Any]) -> Any:
-        # By index: a strategy made of handles would keep dropped ones alive.
-        fitting = [handle for handle in self.handles if isinstance(handle, kinds)]
-        return fitting[data.draw(st.integers(0, len(fitting) - 1))]
-
-    def draw_any(self, data: st.DataObject) -> Any:
-        """A handle of any kind, every kind that there is with the same chance."""
-        present = [kind for kind in HANDLES if self.has(kind)]
-        return self.draw(data, data.draw(st.sampled_from(present)))
-
-    def some_indexes(self, data: st.DataObject, handle: Handle) -> list[int]:
-        if not len(handle) or data.draw(st.booleans(), "all"):
-            return list(range(len(handle)))
-        return data.draw(st.lists(st.integers(0, len(handle) - 1), unique=True, max_size=len(handle)))
-
-    def idle_keys(self) -> list[ContentKey]:
-        """Key of every inactive block of the pool."""
-        return [facts.key for facts in self.pool.registered() if not facts.refs]
-
-    def families_went_whole(self, before: list[ContentKey]) -> None:
-        """No inactive block is left of which a relative was evicted."""
-        assert all(count == Counter(before)[key] for key, count in Counter(self.idle_keys()).items())
-
-    def has(self, *kinds: type[Any]) -> bool:
-        return any(isinstance(handle, kinds) for handle in self.handles)
 
     # --- grants and writing ---
     @rule(count=st.integers(0, 3), evict=st.booleans(), full=st.booleans())
@@ -382,49 +319,6 @@ class PoolMachine(RuleBasedStateMachine):
             self.pool.set_generation(BlockId(number), Generation(generation))
         else:
             self.pool.remember_generation(BlockId(number), Generation(generation))
-
-    # --- after every step ---
-    @invariant()
-    def rows_agree_with_the_model(self) -> None:
-        if not hasattr(self, "pool"):
-            return
-        self.pool.check_integrity()
-        for number, row in self.model.rows.items():
-            state = self.pool.state(BlockId(number))
-            assert (state, self.pool.generation(BlockId(number))) == (row.state, row.generation)
-            if state in (RowState.HELD, RowState.INACTIVE):
-                facts = self.pool.facts([BlockId(number)])[0]
-                assert (facts.refs, (facts.group, facts.key)) == (row.refs, row.name)
-                assert sorted(self.pool.relatives(BlockId(number))) == sorted(self.model.family(number)[1:])
-        assert list(self.policy) == self.model.victims
-        assert self.pool.duplicates == sum(row.primary is not None for row in self.model.rows.values())
-        assert self.pool.relatives_left == self.model.relatives_left
-
-    @invariant()
-    def every_change_is_legal(self) -> None:
-        if not hasattr(self, "pool"):
-            return
-        states = [self.pool.state(BlockId(row)) for row in range(self.pool.capacity)]
-        changes = {pair for pair in zip(self.states, states, strict=True) if pair[0] is not pair[1]}
-        assert changes <= TRANSITIONS
-        self.states = states
-
-    @invariant()
-    def no_row_is_lost_or_made(self) -> None:
-        if not hasattr(self, "pool"):
-            return
-        pool = self.pool
-        taken = pool.mutable + pool.complete + pool.held + pool.await_free + pool.abandoned
-        assert pool.free + pool.inactive + taken == pool.capacity
-
-    def teardown(self) -> None:
-        for handle in getattr(self, "handles", []):
-            handle.release()
-        if hasattr(self, "pool"):
-            self.tried["relative left"] += self.pool.relatives_left
-            self.pool.drain_doomed().release()
-            self.pool.check_integrity()
-            assert self.pool.available == self.pool.capacity - self.model.count(RowState.ABANDONED)
 
 
 SETTINGS = settings(
