@@ -28,7 +28,16 @@ _CALL: Final = re.compile(r"([\w.]+)\(.*\)")
 _VARIABLE: Final = re.compile(r"(?:\$\{|^ARG )([A-Z][A-Z0-9_]*)", re.MULTILINE)
 _SOURCES: Final = ("shared", "services", "tests")
 FOREIGN: Final = frozenset(
-    {"KV_EVENTS", "BLOCKYARD_CONFIG", "http.json", "channel.sock", "nats.js", "blockyard.yaml", "blockyard.env"}
+    {
+        "KV_EVENTS",
+        "BLOCKYARD_CONFIG",
+        "BLOCKYARD_SIM_SEED",
+        "http.json",
+        "channel.sock",
+        "nats.js",
+        "blockyard.yaml",
+        "blockyard.env",
+    }
 )
 """Names of files that are made at run time, of servers and of variables that are no settings."""
 _SPANS: Final = frozenset(SpanName)

@@ -34,7 +34,8 @@ def test_every_runner_takes_its_commands(runner: Runner) -> None:
 
 def test_every_fence_says_what_it_is() -> None:
     kinds = {f"{page.relative_to(ROOT)}:{fence.line}": fence.kind for page in pages() for fence in fences(page)}
-    assert {place: kind for place, kind in kinds.items() if kind not in ("sh", "text", "yaml", "json", "python")} == {}
+    known = ("sh", "text", "yaml", "json", "toml", "python")
+    assert {place: kind for place, kind in kinds.items() if kind not in known} == {}
 
 
 def test_no_command_hides_in_another_fence() -> None:
