@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from blockyard.core.chain_run import ChainRun
+from blockyard.core.errors import RequestError
 from blockyard.core.identity import tagged
 from blockyard.core.vocabulary import ROOT_KEY, ChainDigest, IdentityDigest, key_of
 
@@ -43,7 +44,12 @@ class EngineNames:
             row_hashes: hashes of the last engine blocks of the rows; where the run does not begin at row 0, that of
                 the row before comes first.
             first_row: position of the first row in its chain.
+
+        Raises:
+            RequestError: the hash of the row before is missing, so nobody could say where the run begins.
         """
+        if first_row and not row_hashes:
+            raise RequestError("the row before the run has no hash", position=first_row)
         digests = [self.digest(block_hash) for block_hash in row_hashes]
         if first_row == 0:
             return ChainRun(b"".join(digests), 0, ROOT_KEY)

@@ -1,9 +1,11 @@
 """Names of rows whose blocks the engine names."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from blockyard.core.engine_names import EngineNames, row_hashes
+from blockyard.core.errors import RequestError
 from blockyard.core.identity import ModelIdentity
 
 
@@ -22,3 +24,11 @@ def test_parts_of_a_chain_have_the_names_of_the_whole(per_row: int, first: int, 
     part = names.run(row_hashes(hashes, per_row, first, first + more), first)
     assert len(whole) == 12
     assert part == whole.slice(first, first + more) or not more
+
+
+def test_a_run_whose_place_in_the_chain_nobody_named_is_refused() -> None:
+    names = EngineNames(ModelIdentity(model="m").digest())
+    too_few = row_hashes([b"h" * 32] * 6, 2, 4, 6)
+    with pytest.raises(RequestError, match="row before"):
+        names.run(too_few, 4)
+    assert len(names.run([])) == 0
