@@ -9,7 +9,8 @@ index are refused and counted, those it knows go on gaining and losing holders, 
 lost keys this way is marked as not whole until they start anew: answers become shorter, never wrong. Names of
 publishers are remembered for ever, with their epochs.
 Invariants: blocks of a publisher without credit, or of an old epoch, count for nobody; digests are those of the set.
-Threading: one owner thread. No call looks at all keys, but for events that clear a tenant.
+Threading: one owner thread. No call looks at all keys, but for events that clear a tenant, and for the one that begins
+to sweep a group, which copies references to them: 10 ms per million.
 """
 
 from collections.abc import Iterable, Sequence
