@@ -59,8 +59,10 @@ class FrequencySketch:
         left = Counter(keys)
         while left:
             once = list(left)
-            for start in range(0, len(once), _BATCH):
-                self._count(self._indexes(once[start : start + _BATCH]))
+            batches = (once[start : start + _BATCH] for start in range(0, len(once), _BATCH))
+            if not sum([self._count(self._indexes(batch)) for batch in batches]):
+                # All of these are counted to the end, and who stands here more often is one of them.
+                break
             left = left - Counter(once) if len(once) < left.total() else Counter()
 
     def estimate(self, keys: Sequence[StoredKey]) -> list[int]:
@@ -72,7 +74,8 @@ class FrequencySketch:
         parts = np.frombuffer(b"".join(keys), dtype="<u4").reshape(-1, _ROWS)
         return (parts & self._mask) + self._offsets
 
-    def _count(self, indexes: npt.NDArray[np.int64]) -> None:
+    def _count(self, indexes: npt.NDArray[np.int64]) -> int:
+        """One use of each key; returns of how many the estimate rose."""
         counters = self._counters
         moved = int(np.count_nonzero(counters[indexes].min(axis=1) < MOST_COUNTED))
         np.add.at(counters, indexes, np.uint8(1))
@@ -80,6 +83,7 @@ class FrequencySketch:
         self._uses += moved
         if self._uses >= self._limit:
             self._halve()
+        return moved
 
     def _halve(self) -> None:
         """Halve all counters; what odd ones lose by rounding is no use any more either."""
