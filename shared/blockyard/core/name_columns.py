@@ -11,7 +11,7 @@ Threading: the owner thread of the table.
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, final
+from typing import Final, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +65,17 @@ class NameColumns:
     def in_group(self, group: int) -> Mapping[ContentKey, BlockId]:
         """Findable rows of a group by key."""
         return self.index.get(group, _NONE)
+
+    def keys_in(self, span: slice) -> list[ContentKey]:
+        """Content keys of adjacent rows; fewer where the table ends."""
+        return cast("list[ContentKey]", self._keys[span].tolist())
+
+    def are_of_one_scope(self, span: slice) -> bool:
+        """Whether adjacent rows carry names of one identity, tenant and group."""
+        if len(self.index) == 1:
+            return True
+        scopes = self._scopes.column[span]
+        return scopes == scopes[:1] * len(scopes)
 
     def findable(self) -> list[BlockId]:
         """All rows that the index names, group by group."""

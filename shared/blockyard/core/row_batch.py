@@ -5,7 +5,8 @@ Invariants: where ``span`` is set, it is exactly ``rows``, in ascending order an
 Threading: values.
 """
 
-from typing import Final, final
+from collections.abc import Sequence
+from typing import Final, Self, cast, final
 
 from blockyard.core.vocabulary import BlockId
 
@@ -28,6 +29,20 @@ class RowBatch:
             first = rows[0]
             if rows[-1] - first == count - 1 and rows == list(range(first, first + count)):
                 self.span = slice(first, first + count)
+
+    @classmethod
+    def of_run(cls, first: BlockId, count: int) -> Self:
+        """The rows from ``first`` on."""
+        batch = cls([])
+        batch.span = slice(first, first + count)
+        batch.rows = cast("list[BlockId]", list(range(first, first + count)))
+        return batch
+
+    @property
+    def ordered(self) -> Sequence[BlockId]:
+        """The rows as an ascending ``range`` where they are a slice, else as their list."""
+        span = self.span
+        return self.rows if span is None else cast("Sequence[BlockId]", range(span.start, span.stop))
 
     def __len__(self) -> int:
         """Number of rows, repeats included."""

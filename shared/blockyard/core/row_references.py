@@ -4,20 +4,26 @@ Threading: the owner thread of the table.
 """
 
 from array import array
-from typing import final
+from typing import Final, final
+
+import numpy as np
 
 from blockyard.core.row_batch import RowBatch
+
+_ONE: Final = np.uint32(1)
+_NOTHING: Final = RowBatch([])
 
 
 @final
 class RowReferences:
     """Four bytes per row."""
 
-    __slots__ = ("column",)
+    __slots__ = ("_view", "column")
 
     def __init__(self, capacity: int) -> None:
         """Nobody holds anything."""
         self.column = array("I", (0,)) * capacity
+        self._view = np.frombuffer(self.column, dtype=np.uint32)
 
     def start(self, batch: RowBatch) -> None:
         """These rows, each named once, have one holder now."""
@@ -34,6 +40,9 @@ class RowReferences:
         if batch.span and column[batch.span] == _each(0, batch):
             column[batch.span] = _each(1, batch)
             return batch
+        if batch.span and not column[batch.span].count(0):
+            self._view[batch.span] += _ONE
+            return _NOTHING
         woken = []
         for row in batch.rows:
             count = column[row]
@@ -48,6 +57,9 @@ class RowReferences:
         if batch.span and column[batch.span] == _each(1, batch):
             column[batch.span] = _each(0, batch)
             return batch
+        if batch.span and not column[batch.span].count(1):
+            self._view[batch.span] -= _ONE
+            return _NOTHING
         idle = []
         for row in batch.rows:
             left = column[row] - 1

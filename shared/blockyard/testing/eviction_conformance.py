@@ -10,6 +10,8 @@ Threading: one thread.
 """
 
 import random
+from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
@@ -20,6 +22,9 @@ from blockyard.testing.eviction_driver import STEPS, EvictionDriver
 from blockyard.testing.row_columns import NamedRows
 
 _DEEP = 12_000
+_WIDE = 40
+_LEAVING = 0.4
+_LONGER = 0.9
 _SEEDS = range(8)
 _STEPS_PER_SEED = 250
 
@@ -27,6 +32,22 @@ _STEPS_PER_SEED = 250
 def rows(*numbers: int) -> list[BlockId]:
     """Row ids."""
     return [BlockId(number) for number in numbers]
+
+
+def as_rows(run: range) -> Sequence[BlockId]:
+    """Adjacent rows, as a table gives them."""
+    return cast("Sequence[BlockId]", run)
+
+
+def _run_within(chance: random.Random, members: set[int]) -> range:
+    """Some adjacent rows of these, perhaps none."""
+    if not members:
+        return range(0)
+    start = chance.choice(sorted(members))
+    stop = start + 1
+    while stop in members and chance.random() < _LONGER:
+        stop += 1
+    return range(start, stop)
 
 
 class EvictionPolicyTests:
@@ -202,6 +223,47 @@ class EvictionPolicyTests:
         with pytest.raises(KernelError):
             policy.remove(rows(*batch))
         assert (list(policy), len(policy)) == (before, 2)
+
+    # --- ranges -------------------------------------------------------------------------------------------------------
+    @pytest.mark.parametrize("seed", _SEEDS)
+    def test_a_range_means_the_list_of_its_rows(self, seed: int) -> None:
+        chance = random.Random(seed)
+        listed, ranged = self.policy_for(_WIDE), self.policy_for(_WIDE)
+        idle: set[int] = set()
+        for _ in range(_STEPS_PER_SEED):
+            run = _run_within(chance, idle if chance.random() < _LEAVING else set(range(_WIDE)) - idle)
+            if idle.issuperset(run):
+                listed.remove(rows(*run))
+                ranged.remove(as_rows(run))
+                idle -= set(run)
+            else:
+                for policy, batch in ((listed, rows(*run)), (ranged, as_rows(run))):
+                    policy.touch(batch)
+                    policy.insert(batch)
+                idle |= set(run)
+            taken = listed.take(chance.randrange(3))
+            assert ranged.take(len(taken)) == taken
+            if taken and chance.random() < _LEAVING:
+                listed.put_back(taken)
+                ranged.put_back(taken)
+            else:
+                listed.forget(taken)
+                ranged.forget(taken)
+                idle -= set(taken)
+            assert list(ranged) == list(listed)
+            assert set(ranged) == idle
+
+    def test_a_range_that_cannot_enter_or_leave_is_refused_whole(self) -> None:
+        policy = self.policy_for(_WIDE)
+        policy.insert(as_rows(range(10, 20)))
+        before = list(policy)
+        for run in (range(5, 11), range(19, 30), range(12, 14)):
+            with pytest.raises(KernelError):
+                policy.insert(as_rows(run))
+        for run in (range(5, 11), range(19, 30), range(25, 30)):
+            with pytest.raises(KernelError):
+                policy.remove(as_rows(run))
+        assert (list(policy), len(policy)) == (before, 10)
 
     # --- size and chance ----------------------------------------------------------------------------------------------
     def test_chains_of_any_depth_need_no_recursion(self) -> None:

@@ -19,6 +19,7 @@ Contract:
 - ``forget`` comes when the blocks have left the tier, while the columns still name them: what a policy keeps about
   blocks that are gone, it keeps by key.
 - A row may be inserted that was never touched: a stored block found at start, of which nothing is known.
+- Adjacent rows in ascending order may come as a ``range``, which means what the list of its rows means.
 - All calls are total: no order of legal calls raises, recurses or leaves a part done.
 Threading: the owner thread of the table.
 """

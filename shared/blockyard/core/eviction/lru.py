@@ -37,14 +37,22 @@ class LruPolicy:
 
     def insert(self, blocks: Sequence[BlockId]) -> None:
         """Put the batch behind all others, its last row first."""
-        self._ring.require(blocks, inside=False)
-        self._ring.append(reversed(blocks))
+        if isinstance(blocks, range) and blocks:
+            self._ring.require_run(blocks, inside=False)
+            self._ring.append_run(blocks)
+        else:
+            self._ring.require(blocks, inside=False)
+            self._ring.append(reversed(blocks))
         self._size += len(blocks)
 
     def remove(self, blocks: Sequence[BlockId]) -> None:
         """Take rows out of the order."""
-        self._ring.require(blocks, inside=True)
-        self._ring.unlink(blocks)
+        if isinstance(blocks, range) and blocks:
+            self._ring.require_run(blocks, inside=True)
+            self._ring.unlink_run(blocks)
+        else:
+            self._ring.require(blocks, inside=True)
+            self._ring.unlink(blocks)
         self._size -= len(blocks)
 
     def take(self, count: int) -> list[BlockId]:

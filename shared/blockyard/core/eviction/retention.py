@@ -8,7 +8,8 @@
 
 A hint is about the block in a row and ends when that leaves. A use of an expendable block makes it normal again; a kept
 one stays kept until its time is over. Nothing is pinned: when the other bands are empty, kept rows go as well.
-Invariants: each row of the order stands in one band. Without hints every call is one call of the policy.
+Invariants: each row of the order stands in one band. Without hints every call is one call of the policy; until the
+first hint there are no columns.
 Threading: the owner thread of the table.
 """
 
@@ -59,12 +60,32 @@ class Retention:
 class RetentionBands:
     """An eviction policy with a band before it and one behind it."""
 
-    __slots__ = ("_apart", "_clock", "_hinted", "_inner", "_kept", "_place", "_priority", "_spent", "_until", "_wanted")
+    __slots__ = (
+        "_apart",
+        "_capacity",
+        "_clock",
+        "_hinted",
+        "_inner",
+        "_kept",
+        "_place",
+        "_priority",
+        "_spent",
+        "_until",
+        "_wanted",
+    )
 
     def __init__(self, inner: EvictionPolicy, capacity: int, clock: Clock) -> None:
         """Put bands around an empty policy for rows 0 to ``capacity - 1``."""
         self._inner = inner
         self._clock = clock
+        self._capacity = capacity
+        self._make_columns(0)
+        self._hinted = 0
+        """Rows whose band is not the normal one."""
+        self._apart = 0
+        """Rows that stand in one of the other bands."""
+
+    def _make_columns(self, capacity: int) -> None:
         self._spent = RowRings(capacity)
         self._kept = RowHeap(capacity)
         self._until = RowHeap(capacity)
@@ -74,10 +95,6 @@ class RetentionBands:
         """Band of the block in each row."""
         self._place = bytearray(capacity)
         """Band in which the row stands; none or the policy's is 0."""
-        self._hinted = 0
-        """Rows whose band is not the normal one."""
-        self._apart = 0
-        """Rows that stand in one of the other bands."""
 
     def __len__(self) -> int:
         """Number of rows held."""
@@ -91,6 +108,7 @@ class RetentionBands:
     # --- hints --------------------------------------------------------------------------------------------------------
     def keep(self, blocks: Sequence[BlockId], idle: Sequence[BlockId], retention: Retention) -> None:
         """Keep these rows, in chain order, of which the ``idle`` ones are in the order. The latest hint counts."""
+        self._expect_hints()
         self._until.discard(blocks)
         if retention.ttl_seconds is not None:
             end = self._ticks(self._clock.monotonic() + retention.ttl_seconds)
@@ -101,6 +119,7 @@ class RetentionBands:
 
     def spend(self, blocks: Sequence[BlockId], idle: Sequence[BlockId]) -> None:
         """These rows, in chain order, will not be wanted again; the ``idle`` ones are in the order."""
+        self._expect_hints()
         self._until.discard(blocks)
         self._move(blocks, idle, _EXPENDABLE)
 
@@ -174,6 +193,10 @@ class RetentionBands:
             self._want(blocks, _NORMAL)
 
     # --- inside -------------------------------------------------------------------------------------------------------
+    def _expect_hints(self) -> None:
+        if not self._place:
+            self._make_columns(self._capacity)
+
     def _expire(self) -> None:
         """What was to be kept until now is expendable."""
         if not len(self._until):

@@ -1,0 +1,119 @@
+"""Runs of adjacent rows give what the index gives key by key, whatever became of the rows."""
+
+import random
+
+import pytest
+
+from blockyard.core.block_facts import StagedColumns
+from blockyard.core.clear_scope import ClearScope
+from blockyard.core.eviction.lru import LruPolicy
+from blockyard.core.handles import ImmutableBlocks
+from blockyard.core.identity import ModelIdentity
+from blockyard.core.pool import BlockPool
+from blockyard.core.states import DuplicatePolicy
+from blockyard.core.vocabulary import (
+    DEFAULT_TENANT,
+    KEY_BYTES,
+    ROOT_KEY,
+    BlockId,
+    ContentKey,
+    GroupId,
+    TenantDigest,
+    Tier,
+)
+
+_CAPACITY = 160
+_DEPTH = 48
+_CHAINS = [[ContentKey(bytes((chain, depth)) * (KEY_BYTES // 2)) for depth in range(_DEPTH)] for chain in range(1, 4)]
+_GROUPS = [GroupId(0), GroupId(1)]
+_TENANTS = [DEFAULT_TENANT, TenantDigest(b"t" * len(DEFAULT_TENANT))]
+_IDENTITY = ModelIdentity(model="runs").digest()
+_STEPS = 150
+_LONGEST_HELD = 6
+
+
+class _Node:
+    """A pool that is used at random."""
+
+    def __init__(self, seed: int, duplicates: DuplicatePolicy) -> None:
+        self.chance = random.Random(seed)
+        self.pool = BlockPool(Tier.G2, _CAPACITY, LruPolicy, duplicates=duplicates)
+        self.held: list[ImmutableBlocks] = []
+        self.longest_run = 0
+
+    def step(self) -> None:
+        self.chance.choices(
+            (self.register, self.hold, self.let_go, self.evict, self.condemn, self.clear), (9, 4, 6, 2, 2, 1)
+        )[0]()
+
+    def register(self) -> None:
+        start = self.chance.choice((0, 0, 8, 20))
+        keys = self.chance.choice(_CHAINS)[start : start + self.chance.choice((1, 3, 9, 16, 48))]
+        if self.pool.available < len(keys):
+            return
+        columns = StagedColumns(
+            keys=keys,
+            parents=[ROOT_KEY] * len(keys),
+            positions=range(len(keys)),
+            identity=_IDENTITY,
+            tenant=self.chance.choice(_TENANTS),
+            group=self.chance.choice(_GROUPS),
+        )
+        self._keep(self.pool.allocate(len(keys)).blocks.stage(columns).register().blocks)
+
+    def hold(self) -> None:
+        chain = self.chance.choice(_CHAINS)
+        self._keep(self.pool.match(chain[: self.chance.randrange(_DEPTH)], self.chance.choice(_GROUPS)))
+
+    def let_go(self) -> None:
+        if self.held:
+            self.held.pop(self.chance.randrange(len(self.held))).release()
+
+    def evict(self) -> None:
+        self.pool.evict(self.chance.randrange(20)).release()
+
+    def condemn(self) -> None:
+        row = BlockId(self.chance.randrange(_CAPACITY))
+        self.pool.condemn(row, self.pool.generation(row)).doomed.release()
+
+    def clear(self) -> None:
+        self.pool.clear(ClearScope(tenant=_TENANTS[1])).doomed.release()
+
+    def check(self) -> None:
+        for group in _GROUPS:
+            for chain in _CHAINS:
+                for asked in (chain, chain[self.chance.randrange(_DEPTH) :]):
+                    found = self.pool.find(asked, group)
+                    known = found[: found.index(None)] if None in found else found
+                    with self.pool.match(asked, group) as blocks:
+                        assert list(blocks.ids) == known
+                    self.longest_run = max(self.longest_run, len(known))
+        self.pool.drain_doomed().release()
+        self.pool.check_integrity()
+
+    def _keep(self, blocks: ImmutableBlocks) -> None:
+        self.held.append(blocks)
+        if len(self.held) > _LONGEST_HELD:
+            self.let_go()
+
+
+@pytest.mark.parametrize("duplicates", DuplicatePolicy)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_match_pins_exactly_the_prefix_that_single_lookups_find(seed: int, duplicates: DuplicatePolicy) -> None:
+    node = _Node(seed, duplicates)
+    for _ in range(_STEPS):
+        node.step()
+        node.check()
+    while node.held:
+        node.let_go()
+    assert node.longest_run == _DEPTH
+
+
+def test_a_chain_that_was_evicted_from_its_tail_is_found_as_far_as_it_stands() -> None:
+    node = _Node(0, DuplicatePolicy.REJECT)
+    chain = _CHAINS[0]
+    columns = StagedColumns(keys=chain, parents=[ROOT_KEY] * _DEPTH, positions=range(_DEPTH), identity=_IDENTITY)
+    node.pool.allocate(_DEPTH).blocks.stage(columns).register().blocks.release()
+    node.pool.evict(30).release()
+    with node.pool.match(chain) as blocks:
+        assert list(blocks.ids) == list(range(_DEPTH - 30))
