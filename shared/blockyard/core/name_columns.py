@@ -106,6 +106,19 @@ class NameColumns:
         """Per row, whether its name is in scope; for rows that carry no block that means nothing."""
         return self._scopes.rows_in(scope)
 
+    def above(self, row: BlockId, marks: Sequence[int], mark: int, limit: int) -> list[BlockId]:
+        """Findable rows of the blocks before this one in its chain, the nearest first, as far as they bear the mark."""
+        parents, positions = self._parents, self._positions
+        [scope] = self._scopes.of([row])
+        index = self.index.get(scope.group, _NONE)
+        found: list[BlockId] = []
+        below, above = row, index.get(parents[row])
+        # Positions that fall end also where names contradict each other.
+        while above is not None and marks[above] == mark and positions[above] < positions[below] and len(found) < limit:
+            found.append(above)
+            below, above = above, index.get(parents[above])
+        return found
+
     # --- writing ----------------------------------------------------------------------------------------------------
     def write(self, batch: RowBatch, names: StagedNames) -> None:
         """Name rows of one batch, aligned."""

@@ -109,9 +109,12 @@ class PinTable:
         return len(rows)
 
     def release(self, owner: PinOwner) -> int:
-        """End all pins of ``owner``; returns how many there were. Idempotent."""
+        """End all pins of ``owner``, the latest first; returns how many there were. Idempotent.
+
+        A chain is mostly pinned from its head; from its head it would be put in order again with every block released.
+        """
         rows = self._rows.pop(owner, {})
-        for row in rows.values():
+        for row in reversed(rows.values()):
             row.blocks.release()
         return len(rows)
 

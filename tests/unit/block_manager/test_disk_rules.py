@@ -2,9 +2,11 @@
 
 from collections import Counter
 
+import pytest
 from tests.unit.block_manager.world import OW, Engine, MakeWorld, World
 
 from blockyard.core.chain_run import ChainRun
+from blockyard.core.eviction.registry import policy_factory
 from blockyard.core.offload_plan import OffloadRules, WritePolicy
 from blockyard.core.vocabulary import ItemStatus, JobKind, Tier
 from blockyard.testing.blocks import chain
@@ -272,4 +274,22 @@ def test_a_copy_to_a_lower_tier_is_no_use_of_a_block(make_world: MakeWorld) -> N
     world.settle()
     assert world.held(Tier.G3) == world.announced(Tier.G4) == keys(run)
     assert uses == Counter({bytes(key): 2 for key in run}), "registered in G2, and in G3"
+    world.at_rest()
+
+
+@pytest.mark.parametrize("policy", ["lru", "tide", "lineage"])
+def test_of_a_prompt_that_is_stored_in_several_jobs_the_tail_leaves_first(make_world: MakeWorld, policy: str) -> None:
+    made = policy_factory(policy)
+    profile = {"max_items": 4, "g2_eviction": made, "g3_eviction": made}
+    world: World = make_world(g4=False, g2=24, g3=24, profile=profile).ready()
+    one, run = world.connect("one"), chain("a", 20)
+    for start in range(0, 20, 10):
+        one.compute(run.slice(start, start + 10), first_block=start)
+        world.settle()
+    for tier in (Tier.G2, Tier.G3):
+        victims = world.core.tables.next_victims(tier, 20)
+        assert [bytes(block.key) for block in victims] == [bytes(key) for key in run.keys()[::-1]]
+    one.compute(chain("b", 10), first_block=30)
+    world.settle()
+    assert world.held(Tier.G2) == keys(run.slice(0, 14)) | keys(chain("b", 10))
     world.at_rest()

@@ -68,3 +68,14 @@ def test_a_lease_becomes_the_pin_of_a_job() -> None:
         assert pins.release(LEASE) == 0
         assert (pins.count, JOB in pins, LEASE in pins) == (1, True, False)
     assert pool.inactive == 2
+
+
+def test_a_chain_that_was_pinned_block_by_block_leaves_from_its_tail() -> None:
+    pool, pins = make_pool(8), PinTable()
+    run = chain("a", 4)
+    owner = PinOwner(PinKind.JOB, "load")
+    with hold(pool, run):
+        for key in run.keys():
+            pins.add(owner, pool.match([key]))
+    assert pins.release(owner) == 4
+    assert [block.key for block in pool.next_victims(4)] == run.keys()[::-1]
