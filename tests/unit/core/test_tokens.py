@@ -47,7 +47,7 @@ def test_arrays_and_lists_of_tokens_are_equal(dtype: np.typing.DTypeLike) -> Non
         7,
         bytes(8),
         bytearray(3),
-        memoryview(bytes(8)),
+        pytest.param(memoryview(bytes(8)), id="memoryview"),
         np.array([-1]),
         np.array([2**32]),
         np.array([1.5]),
