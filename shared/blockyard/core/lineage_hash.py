@@ -59,10 +59,6 @@ class PositionalLineageHash:
         """Hash of a child whose sequence hash is ``current``."""
         return PositionalLineageHash.of(self.position + 1, current, self.current)
 
-    def fragment_for_child(self, position: int) -> int:
-        """What a child at ``position`` holds of this hash."""
-        return _fragment(self.current, position)
-
     def __int__(self) -> int:
         """The 128-bit value."""
         layout = _layout(self.position)
