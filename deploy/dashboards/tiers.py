@@ -157,7 +157,7 @@ _TRANSFERS: Final = Row(
                 Column("Chosen by", "reason"),
             ),
             Query(now("blockyard_mover_info", f"{NODE}, mover, reason", how="max")),
-            width=_THIRD,
+            width=_QUARTER,
             height=8,
         ),
         lines(
@@ -167,7 +167,16 @@ _TRANSFERS: Final = Row(
             "late_doomed follow a clear of the operator.",
             Unit.PER_SECOND,
             Query(nonzero(per_second("blockyard_dropped_total", "reason")), "{{reason}}"),
-            width=_THIRD,
+            width=_QUARTER,
+        ),
+        lines(
+            "Kept from the disk by a rule",
+            "Blocks of G2 that a rule did not let into G3, by rule, each time it did. Good: what settings are meant "
+            "to do. write_budget is g3.bytes_per_day, too_few_uses is g3.least_uses; the others would be of no use "
+            "there. Nothing is shown while there is none.",
+            Unit.BLOCKS_PER_SECOND,
+            Query(nonzero(per_second("blockyard_not_written_blocks_total", "reason")), "{{reason}}"),
+            width=_QUARTER,
         ),
         lines(
             "Items that did not move",
@@ -178,7 +187,7 @@ _TRANSFERS: Final = Row(
             Query(
                 nonzero(per_second("blockyard_job_items_total", "kind, status", 'status!="ok"')), "{{kind}} {{status}}"
             ),
-            width=_THIRD,
+            width=_QUARTER,
         ),
     ),
 )
