@@ -1,7 +1,7 @@
 """Seeds of the simulations: how many, in which portions, and how a failing one is run alone.
 
-``BLOCKYARD_SIM_SEEDS`` says how many seeds each simulation runs, 2,000 where it is not set; ``BLOCKYARD_SIM_SEED`` names
-a single one. A test takes a portion of them, so that none lasts long::
+``BLOCKYARD_SIM_SEEDS`` says how many seeds each simulation runs, 2,000 where it is not set; ``BLOCKYARD_SIM_SEED``
+names a single one. A test takes a portion of them, so that none lasts long::
 
     @pytest.mark.parametrize("seeds", seed_batches(), ids=str)
     def test_something(seeds: SeedBatch) -> None:
