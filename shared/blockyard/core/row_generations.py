@@ -2,6 +2,7 @@
 
 An adopted block keeps the generation of its header while it lives, also where the row is known to have been granted
 later; the row remembers that, so that no generation is ever given twice.
+Invariants: only rows that are not free remember a later grant, and it is above the generation they have.
 Threading: the owner thread of the table.
 """
 
@@ -21,13 +22,13 @@ _ONE: Final = np.uint64(1)
 class RowGenerations:
     """Column of generations, and the later grants that some rows remember."""
 
-    __slots__ = ("_latest", "_view", "column")
+    __slots__ = ("_view", "column", "latest")
 
     def __init__(self, capacity: int) -> None:
         """No row was ever granted."""
         self.column = array("Q", (0,)) * capacity
         self._view = np.frombuffer(self.column, dtype=np.uint64)
-        self._latest: dict[BlockId, int] = {}
+        self.latest: dict[BlockId, int] = {}
 
     def rise(self, batch: RowBatch) -> None:
         """These rows are granted."""
@@ -41,7 +42,7 @@ class RowGenerations:
     def set_stored(self, row: BlockId, generation: int) -> None:
         """A free row gets the block that its header names."""
         if self.column[row] > generation:
-            self._latest[row] = self.column[row]
+            self.latest[row] = self.column[row]
         self.column[row] = generation
 
     def set_free(self, row: BlockId, generation: int) -> None:
@@ -51,10 +52,10 @@ class RowGenerations:
     def remember(self, row: BlockId, generation: int) -> None:
         """A later grant of a row is known than the one it has: no generation up to it is given again."""
         if generation > self.column[row]:
-            self._latest[row] = max(self._latest.get(row, 0), generation)
+            self.latest[row] = max(self.latest.get(row, 0), generation)
 
     def restore(self, rows: Sequence[BlockId]) -> None:
         """What lived in these rows has ended: they have the generations of their latest grants again."""
-        if self._latest:
+        if self.latest:
             for row in rows:
-                self.column[row] = max(self.column[row], self._latest.pop(row, 0))
+                self.column[row] = max(self.column[row], self.latest.pop(row, 0))

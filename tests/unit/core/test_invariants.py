@@ -12,7 +12,7 @@ from blockyard.core.registry import BlockRegistry
 from blockyard.core.removal import evict
 from blockyard.core.row_batch import RowBatch
 from blockyard.core.states import DOOMED, DUPLICATE, OTHER_END, DuplicatePolicy, RowState
-from blockyard.core.vocabulary import BlockId, Tier
+from blockyard.core.vocabulary import BlockId, GroupId, Tier
 from blockyard.testing.blocks import chain, columns, key
 from blockyard.testing.clock import FakeClock
 
@@ -122,6 +122,18 @@ def reset_a_free_row_on_release(table: BlockTable) -> None:
     table.flags.set([BlockId(0)], OTHER_END)
 
 
+def duplicate_of_another_group(table: BlockTable) -> None:
+    table.names.write(RowBatch([BlockId(7)]), columns(chain("a", 1), GroupId(1)).names())
+
+
+def remember_a_grant_of_a_free_row(table: BlockTable) -> None:
+    table.generations.remember(BlockId(0), 9)
+
+
+def remember_an_earlier_grant(table: BlockTable) -> None:
+    table.generations.latest[BlockId(3)] = 1
+
+
 def announce_held_row(table: BlockTable) -> None:
     table.doomed_ready.append(BlockId(3))
 
@@ -147,6 +159,9 @@ def announce_held_row(table: BlockTable) -> None:
         forget_primary,
         duplicate_another_key,
         duplicate_inactive_row,
+        duplicate_of_another_group,
+        remember_a_grant_of_a_free_row,
+        remember_an_earlier_grant,
         release_the_reference_of_a_duplicate,
         reset_a_free_row_on_release,
         announce_held_row,
