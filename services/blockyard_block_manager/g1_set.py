@@ -66,7 +66,8 @@ class G1Set:
 
     def holds(self, row: G1Row) -> bool:
         """Whether this very row is current."""
-        return self._rows.get(row.pages[0]) == row
+        held = self._rows.get(row.pages[0])
+        return held is row or held == row
 
     def registered(self, pages: Iterable[EngineBlockId]) -> set[EngineBlockId]:
         """Those of the pages that belong to a row."""

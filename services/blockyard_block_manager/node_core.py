@@ -200,7 +200,7 @@ class NodeCore:
         with SettlementTicket(on_stores_settled) as ticket:
             stores = 0
             if session.executor is not Executor.ENGINE:
-                stores = self._offloader.store(session, rows, trace, ticket)
+                stores = self._offloader.store(session, rows, trace, ticket if on_stores_settled is not None else None)
             self._end_section()
         return fresh, stores
 

@@ -104,8 +104,9 @@ class Offloader:
         """Plan stores of rows of one scope; returns how many are wanted, now or when there is room."""
         if not rows:
             return 0
-        held = self._tables.holds(Tier.G2, [row.name.key for row in rows], rows[0].scope.group)
-        wanted = self._store(session, rows, held, trace, ticket)
+        keys = [row.name.key for row in rows]
+        held = self._tables.holds(Tier.G2, keys, rows[0].scope.group)
+        wanted = self._store(session, rows, keys, held, trace, ticket)
         again = [row.name for row, here in zip(rows, held, strict=True) if here]
         if again:
             self._disk.used(rows[0].scope, again, trace)
@@ -156,26 +157,27 @@ class Offloader:
                 grouped.setdefault(row.scope, []).append(row)
         for rows in grouped.values():
             rows.sort(key=lambda row: row.name.position)
-            held = self._tables.holds(Tier.G2, [row.name.key for row in rows], rows[0].scope.group)
-            self._store(session, rows, held)
+            keys = [row.name.key for row in rows]
+            self._store(session, rows, keys, self._tables.holds(Tier.G2, keys, rows[0].scope.group))
 
     def _store(
         self,
         session: EngineSession,
         rows: Sequence[G1Row],
+        keys: Sequence[ContentKey],
         held: Sequence[bool],
         trace: TraceParent = NO_TRACE,
         ticket: SettlementTicket | None = None,
     ) -> int:
         lane = _Lane(session, rows[0].scope)
-        coming = self._flights.under_way(Tier.G2, [row.name.key for row in rows], lane.scope.group)
+        coming = self._flights.under_way(Tier.G2, keys, lane.scope.group)
         known = [here or on_its_way for here, on_its_way in zip(held, coming, strict=True)]
-        before = self._queue.dropped
-        for row, taken_care_of in zip(rows, known, strict=True):
-            if taken_care_of:
-                self._join(session, row, ticket)
-            else:
-                self._want(_Wanted(row, lane, trace), ticket)
+        before, joins = self._queue.dropped, ticket is not None and len(self._queue) > 0
+        for row, key, taken_care_of in zip(rows, keys, known, strict=True):
+            if not taken_care_of:
+                self._want(_Place(session, row.pages[0], key), _Wanted(row, lane, trace), ticket)
+            elif joins:
+                self._join(_Place(session, row.pages[0], key), row, ticket)
         self._metrics.dropped(DropReason.STORE_BACKLOG, self._queue.dropped - before)
         self._issue_waiting()
         return known.count(False)
@@ -191,15 +193,14 @@ class Offloader:
             if batch:
                 self._issue(batch)
 
-    def _join(self, session: EngineSession, row: G1Row, ticket: SettlementTicket | None) -> None:
+    def _join(self, place: _Place, row: G1Row, ticket: SettlementTicket | None) -> None:
         """Wait for the store of this very row, if it waits or is under way."""
-        copy = self._queue.find(_Place(session, row.pages[0], row.name.key))
+        copy = self._queue.find(place)
         if copy is not None and copy.work.row == row:
             copy.hold(ticket)
 
-    def _want(self, wanted: _Wanted, ticket: SettlementTicket | None) -> None:
+    def _want(self, place: _Place, wanted: _Wanted, ticket: SettlementTicket | None) -> None:
         """Queue a row; an earlier content of the same memory is given up."""
-        place = _Place(wanted.lane.session, wanted.row.pages[0], wanted.row.name.key)
         latest = self._latest.setdefault(place.session, {})
         earlier = self._queue.find(latest[place.first_page]) if place.first_page in latest else None
         if earlier is not None and earlier.work.row != wanted.row:
@@ -218,22 +219,20 @@ class Offloader:
                 self._latest.pop(place.session, None)
 
     def _still_wanted(self, copies: Sequence[_Copy]) -> list[_Copy]:
-        """Those of these rows that are to be copied now; the others are done."""
+        """Those of these rows of one lane that are to be copied now; the others are done."""
+        (session, scope), keys = copies[0].work.lane, [copy.name.key for copy in copies]
+        held = self._tables.holds(Tier.G2, keys, scope.group)
+        coming = self._flights.under_way(Tier.G2, keys, scope.group)
         batch: dict[ContentKey, _Copy] = {}
         passed: list[_Copy] = []
-        for copy in copies:
-            session, row = copy.work.lane.session, copy.work.row
+        for copy, key, here, on_its_way in zip(copies, keys, held, coming, strict=True):
             self._no_longer_latest(copy.name)
-            if session.g1.holds(row) and not self._taken_care_of(row) and row.name.key not in batch:
-                batch[row.name.key] = copy
-            else:
+            if here or on_its_way or key in batch or not session.g1.holds(copy.work.row):
                 passed.append(copy)
+            else:
+                batch[key] = copy
         self._queue.settle(passed)
         return list(batch.values())
-
-    def _taken_care_of(self, row: G1Row) -> bool:
-        key, group = [row.name.key], row.scope.group
-        return self._tables.holds(Tier.G2, key, group)[0] or self._flights.under_way(Tier.G2, key, group)[0]
 
     def _issue(self, batch: Sequence[_Copy]) -> None:
         session, scope = batch[0].work.lane
@@ -241,7 +240,7 @@ class Offloader:
         names = tuple(row.name for row in rows)
         cause = cause_of(copy.work.trace for copy in batch)
         granted = self._tables.grant(Tier.G2, len(rows))
-        self._flights.start(Tier.G2, [name.key for name in names], scope.group, Tier.G1, cause.trace)
+        self._flights.start(Tier.G2, [copy.name.key for copy in batch], scope.group, Tier.G1, cause.trace)
         order = JobOrder(
             role=WorkerRole.OFFLOAD_WORKER,
             kind=JobKind.G1_G2,

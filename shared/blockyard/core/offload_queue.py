@@ -104,6 +104,10 @@ class OffloadQueue(Generic[Name, LaneKey, Work]):
         """Copies that had to make room, since start."""
         return self._dropped
 
+    def __len__(self) -> int:
+        """Copies that wait or are under way."""
+        return len(self._waiting) + len(self._under_way)
+
     def __contains__(self, name: object) -> bool:
         """Whether a copy of this name waits or is under way."""
         return name in self._waiting or name in self._under_way

@@ -30,21 +30,14 @@ class QueueLimits:
     size_bytes: int = 0
 
 
-class _Entry(NamedTuple, Generic[LaneKey, Work]):
-    work: Work
-    lane: LaneKey
-    priority: int
-    number: int
-    size_bytes: int
-
-
 @final
-class _Lane(Generic[Name]):
+class _Lane(Generic[Name, LaneKey]):
     """Names of one lane by priority, each in order of arrival."""
 
-    __slots__ = ("names", "priorities")
+    __slots__ = ("key", "names", "priorities")
 
-    def __init__(self) -> None:
+    def __init__(self, key: LaneKey) -> None:
+        self.key: Final = key
         self.names: Final[dict[int, dict[Name, None]]] = {}
         self.priorities: Final[list[int]] = []
         """Those that some entry has, rising."""
@@ -68,6 +61,14 @@ class _Lane(Generic[Name]):
         return next(iter(self.names[self.priorities[place]]))
 
 
+class _Entry(NamedTuple, Generic[Name, LaneKey, Work]):
+    work: Work
+    lane: _Lane[Name, LaneKey]
+    priority: int
+    number: int
+    size_bytes: int
+
+
 @final
 class WorkQueue(Generic[Name, LaneKey, Work]):
     """Waiting work; see the module text."""
@@ -83,8 +84,8 @@ class WorkQueue(Generic[Name, LaneKey, Work]):
         if limits.entries < 1:
             raise ConfigurationError("a queue holds at least one entry", limit=limits.entries)
         self._limits: Final = limits
-        self._entries: Final[dict[Name, _Entry[LaneKey, Work]]] = {}
-        self._lanes: Final[dict[LaneKey, _Lane[Name]]] = {}
+        self._entries: Final[dict[Name, _Entry[Name, LaneKey, Work]]] = {}
+        self._lanes: Final[dict[LaneKey, _Lane[Name, LaneKey]]] = {}
         self._numbers = 0
         self._size_bytes = 0
 
@@ -135,7 +136,7 @@ class WorkQueue(Generic[Name, LaneKey, Work]):
         entry = self._entries.get(name)
         if entry is not None and entry.priority < priority:
             self._leave(name)
-            self._enter(name, entry.work, entry.lane, priority, entry.size_bytes)
+            self._enter(name, entry.work, entry.lane.key, priority, entry.size_bytes)
 
     def withdraw(self, name: Name) -> Work | None:
         """Take an entry out; None where none of this name waits."""
@@ -170,21 +171,20 @@ class WorkQueue(Generic[Name, LaneKey, Work]):
 
     # --- inside -------------------------------------------------------------------------------------------------------
     def _enter(self, name: Name, work: Work, lane: LaneKey, priority: int, size_bytes: int) -> None:
-        self._numbers += 1
-        self._entries[name] = _Entry(work, lane, priority, self._numbers, size_bytes)
-        self._size_bytes += size_bytes
         names = self._lanes.get(lane)
         if names is None:
-            names = self._lanes[lane] = _Lane()
+            names = self._lanes[lane] = _Lane(lane)
+        self._numbers += 1
+        self._entries[name] = _Entry(work, names, priority, self._numbers, size_bytes)
+        self._size_bytes += size_bytes
         names.add(name, priority)
 
     def _leave(self, name: Name) -> Work:
         entry = self._entries.pop(name)
         self._size_bytes -= entry.size_bytes
-        lane = self._lanes[entry.lane]
-        lane.remove(name, entry.priority)
-        if not lane.priorities:
-            del self._lanes[entry.lane]
+        entry.lane.remove(name, entry.priority)
+        if not entry.lane.priorities:
+            del self._lanes[entry.lane.key]
         return entry.work
 
     def _urgency(self, lane: LaneKey) -> tuple[int, int]:

@@ -36,7 +36,9 @@ def test_a_name_that_waits_or_is_under_way_is_joined() -> None:
     assert [copy.name for copy in batch] == ["a"]
     assert three.offer(copies, "a") == [OfferOutcome.JOINED]
     assert copies.take(9) == []
+    assert (len(copies), copies.waiting) == (1, 0)
     copies.settle(batch)
+    assert len(copies) == 0
     assert (one.told, two.told, three.told) == (1, 1, 1)
     assert "a" not in copies
 
