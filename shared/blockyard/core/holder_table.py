@@ -9,7 +9,8 @@ is found out once per set. ::
 A holder is retired at once, whatever it holds: its bit counts no more. Its keys are taken away later, a few with each
 further call, and then the bit is given to another.
 Invariants: a key is in a table exactly while its mask is not zero; ``digest`` of a holder is that of its keys; the bit
-of a retired holder is not given away before it was swept. A content key has one tenant: its scope is hashed into it.
+of a retired holder is not given away before it was swept. A content key has one tenant, since its scope is hashed into
+it; should publishers say different ones, the first counts, so that none can spoil what another clears.
 Threading: the owner thread of the index.
 """
 
@@ -150,7 +151,10 @@ class HolderTable:
         fresh: Collection[ContentKey] = wanted
         if any(cell is not None and cell.mask & holder.bit for cell in distinct):
             fresh = [key for key, cell in zip(wanted, before, strict=True) if not cell or not cell.mask & holder.bit]
-        after = {cell: self._cell((cell.mask if cell else 0) | holder.bit, tenant) for cell in distinct}
+        after = {
+            cell: self._cell(cell.mask | holder.bit, cell.tenant) if cell else self._cell(holder.bit, tenant)
+            for cell in distinct
+        }
         if len(after) == 1:
             table.update(zip(wanted, repeat(next(iter(after.values())))))
         else:

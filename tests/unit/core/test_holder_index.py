@@ -19,7 +19,7 @@ from blockyard.core.events import (
 from blockyard.core.holder_index import HolderIndex
 from blockyard.core.prefix_match import PrefixMatch
 from blockyard.core.tier_digest import NOTHING_HELD, TierDigest
-from blockyard.core.vocabulary import ROOT_KEY, ContentKey, Epoch, EventSeq, GroupId, IdentityDigest, Tier
+from blockyard.core.vocabulary import ROOT_KEY, ContentKey, Epoch, EventSeq, GroupId, IdentityDigest, TenantDigest, Tier
 
 IDENTITY = IdentityDigest(b"i" * 32)
 CHAIN = tuple(ContentKey(bytes([number]) * 12 + bytes(4)) for number in range(1, 9))
@@ -173,6 +173,20 @@ def test_clear_of_one_owner_leaves_the_other() -> None:
     fed.say(ClearedEvent(LEFT, Tier.G1))
 
     assert fed.ask() == {RIGHT: (2, 0, 0, 0)}
+
+
+def test_who_gives_a_block_another_tenant_does_not_spoil_the_clear_of_the_first() -> None:
+    first, other = TenantDigest(b"x" * 16), TenantDigest(b"y" * 16)
+    fed = Fed()
+    fed.index.credit("node-b", (EventOwner(OwnerKind.ENGINE, "far"),))
+    columns = BlockColumns(CHAIN[:1], (ROOT_KEY,), (0,))
+    fed.say(StoredEvent(LEFT, Tier.G1, BlockScope(IDENTITY, first), columns))
+    fed.say(StoredEvent(EventOwner(OwnerKind.NODE, "node-b"), Tier.G2, BlockScope(IDENTITY, other), columns), "node-b")
+
+    fed.say(ClearedEvent(tenant=first))
+
+    assert fed.ask() == {EventOwner(OwnerKind.ENGINE, "far"): (0, 1, 0, 0)}
+    assert fed.index.watermark("node-a").held == NOTHING_HELD
 
 
 def test_full_index_keeps_the_first_new_keys_counts_the_others_and_says_that_it_lacks_some() -> None:
