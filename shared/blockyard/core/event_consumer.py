@@ -170,12 +170,14 @@ class EventConsumer:
             return steps
         try:
             chunk.check()
-            events = [self._decode(payload).event for payload in chunk.payloads]
+            decoded = [self._decode(payload) for payload in chunk.payloads]
         except RequestError:
             return self.failed(ask)
         if not isinstance(asked, AskSnapshot) or chunk.index != asked.index or asked.cut not in (0, chunk.cut):
             return self.failed(ask)
-        self._chunks += [event for event in events if isinstance(event, StoredEvent)]
+        if {(published.instance, published.epoch) for published in decoded} - {(self.instance, self.epoch)}:
+            return self.failed(ask)
+        self._chunks += [published.event for published in decoded if isinstance(published.event, StoredEvent)]
         if chunk.index + 1 < chunk.count:
             self._question(steps, AskSnapshot(self.instance, self._asks + 1, chunk.cut, chunk.index + 1))
             return steps

@@ -35,7 +35,9 @@ def event(seq: int, epoch: int = 1, instance: str = "node-a") -> PublishedEvent:
 
 
 def decode(payload: bytes) -> PublishedEvent:
-    return event(int(payload))
+    """A number, and where it is not of this publisher and life, also epoch and name."""
+    seq, epoch, instance = (payload if b" " in payload else payload + b" 1 node-a").decode().split()
+    return event(int(seq), int(epoch), instance)
 
 
 def answer(first: int, last: int, newest: int) -> ReplayAnswer:
@@ -166,6 +168,19 @@ def test_damaged_chunk_is_not_believed_and_the_snapshot_is_asked_for_again() -> 
     bad = SnapshotChunk(good.cut, good.epoch, good.watermark, 0, 1, good.checksum, (b"7",))
 
     assert followed.consumer.chunk_came(ask.ask, bad) == []
+    (again,) = followed.later(2.0)
+
+    assert isinstance(again, AskSnapshot)
+
+
+@pytest.mark.parametrize("payload", [b"7 1 node-b", b"7 2 node-a"])
+def test_chunk_with_the_set_of_another_publisher_or_life_is_not_believed(payload: bytes) -> None:
+    followed = Followed()
+    (ask,) = followed.consumer.replayed(followed.recovering().ask, no_events(ReplayOutcome.TOO_OLD, newest=5))
+    assert isinstance(ask, AskSnapshot)
+    foreign = SnapshotChunk(3, Epoch(1), EventSeq(6), 0, 1, checksum_of((payload,)), (payload,))
+
+    assert followed.consumer.chunk_came(ask.ask, foreign) == []
     (again,) = followed.later(2.0)
 
     assert isinstance(again, AskSnapshot)
