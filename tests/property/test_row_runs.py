@@ -1,16 +1,17 @@
-"""Runs of adjacent rows give what the index gives key by key, whatever became of the rows."""
+"""Runs of adjacent rows, forwards and backwards, give what the index gives key by key, whatever became of the rows."""
 
 import random
 
 import pytest
 
-from blockyard.core.block_facts import StagedColumns
+from blockyard.core.ancestors import idle_ancestors
+from blockyard.core.block_facts import BlockFacts, StagedColumns
 from blockyard.core.clear_scope import ClearScope
 from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.handles import ImmutableBlocks
 from blockyard.core.identity import ModelIdentity
 from blockyard.core.pool import BlockPool
-from blockyard.core.states import DuplicatePolicy
+from blockyard.core.states import DuplicatePolicy, RowState
 from blockyard.core.vocabulary import (
     DEFAULT_TENANT,
     KEY_BYTES,
@@ -28,7 +29,7 @@ _CHAINS = [[ContentKey(bytes((chain, depth)) * (KEY_BYTES // 2)) for depth in ra
 _GROUPS = [GroupId(0), GroupId(1)]
 _TENANTS = [DEFAULT_TENANT, TenantDigest(b"t" * len(DEFAULT_TENANT))]
 _IDENTITY = ModelIdentity(model="runs").digest()
-_STEPS = 150
+_STEPS = 100
 _LONGEST_HELD = 6
 
 
@@ -40,6 +41,7 @@ class _Node:
         self.pool = BlockPool(Tier.G2, _CAPACITY, LruPolicy, duplicates=duplicates)
         self.held: list[ImmutableBlocks] = []
         self.longest_run = 0
+        self.longest_line = 0
 
     def step(self) -> None:
         self.chance.choices(
@@ -48,13 +50,14 @@ class _Node:
 
     def register(self) -> None:
         start = self.chance.choice((0, 0, 8, 20))
-        keys = self.chance.choice(_CHAINS)[start : start + self.chance.choice((1, 3, 9, 16, 48))]
+        chain = self.chance.choice(_CHAINS)
+        keys = chain[start : start + self.chance.choice((1, 3, 9, 16, 48))]
         if self.pool.available < len(keys):
             return
         columns = StagedColumns(
             keys=keys,
-            parents=[ROOT_KEY] * len(keys),
-            positions=range(len(keys)),
+            parents=[chain[start - 1] if start else ROOT_KEY, *keys[:-1]],
+            positions=range(start, start + len(keys)),
             identity=_IDENTITY,
             tenant=self.chance.choice(_TENANTS),
             group=self.chance.choice(_GROUPS),
@@ -91,6 +94,22 @@ class _Node:
         self.pool.drain_doomed().release()
         self.pool.check_integrity()
 
+    def check_ancestors(self) -> None:
+        table = self.pool._table  # noqa: SLF001 - what a release reads
+        for fact in self.pool.registered():
+            found = idle_ancestors(table.names, table.states.column, [fact.block]).rows
+            assert found == self._ancestors(fact)
+            self.longest_line = max(self.longest_line, len(found))
+
+    def _ancestors(self, fact: BlockFacts) -> list[BlockId]:
+        """One lookup per block."""
+        line: list[BlockId] = []
+        [above] = self.pool.find([fact.parent], fact.group)
+        while above is not None and self.pool.state(above) is RowState.INACTIVE:
+            line.append(above)
+            [above] = self.pool.find([self.pool.facts([above])[0].parent], fact.group)
+        return line[::-1]
+
     def _keep(self, blocks: ImmutableBlocks) -> None:
         self.held.append(blocks)
         if len(self.held) > _LONGEST_HELD:
@@ -104,9 +123,11 @@ def test_a_match_pins_exactly_the_prefix_that_single_lookups_find(seed: int, dup
     for _ in range(_STEPS):
         node.step()
         node.check()
+        node.check_ancestors()
     while node.held:
         node.let_go()
     assert node.longest_run == _DEPTH
+    assert node.longest_line > _DEPTH // 2
 
 
 def test_a_chain_that_was_evicted_from_its_tail_is_found_as_far_as_it_stands() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from blockyard.core.name_columns import NameColumns
+from blockyard.core.row_batch import RowBatch
 from blockyard.core.states import INACTIVE
 from blockyard.core.vocabulary import BlockId
 
@@ -19,13 +20,16 @@ MOST_ANCESTORS: Final = 2_048
 """Blocks that one release looks at beyond its own; of longer chains only the nearest ones."""
 
 
-def idle_ancestors(names: NameColumns, state: Sequence[int], rows: Sequence[BlockId]) -> list[BlockId]:
+def idle_ancestors(names: NameColumns, state: bytearray, rows: Sequence[BlockId]) -> RowBatch:
     """INACTIVE ancestors of rows that are not INACTIVE yet, in chain order."""
+    heads = _heads(names, rows)
+    if len(heads) == 1:
+        return RowBatch(names.above(heads[0], state, INACTIVE, MOST_ANCESTORS)[::-1])
     found: dict[BlockId, None] = {}
-    for row in _heads(names, rows):
+    for row in heads:
         above = names.above(row, state, INACTIVE, MOST_ANCESTORS - len(found))
         found.update(dict.fromkeys(ancestor for ancestor in reversed(above) if ancestor not in found))
-    return list(found)
+    return RowBatch(list(found))
 
 
 def _heads(names: NameColumns, rows: Sequence[BlockId]) -> list[BlockId]:

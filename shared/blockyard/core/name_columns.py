@@ -8,6 +8,7 @@ nothing.
 Threading: the owner thread of the table.
 """
 
+import operator
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -24,6 +25,8 @@ from blockyard.core.vocabulary import ROOT_KEY, BlockId, ContentKey
 
 _fact: Final = partial(tuple.__new__, BlockFacts)
 """Facts from one tuple of all fields; the generated constructor costs twice as much."""
+_WINDOW: Final = 64
+"""Adjacent rows that are compared at once."""
 _NONE: Final[Mapping[ContentKey, BlockId]] = {}
 
 
@@ -106,18 +109,43 @@ class NameColumns:
         """Per row, whether its name is in scope; for rows that carry no block that means nothing."""
         return self._scopes.rows_in(scope)
 
-    def above(self, row: BlockId, marks: Sequence[int], mark: int, limit: int) -> list[BlockId]:
+    def above(self, row: BlockId, marks: bytearray, mark: int, limit: int) -> list[BlockId]:
         """Findable rows of the blocks before this one in its chain, the nearest first, as far as they bear the mark."""
-        parents, positions = self._parents, self._positions
         [scope] = self._scopes.of([row])
         index = self.index.get(scope.group, _NONE)
         found: list[BlockId] = []
-        below, above = row, index.get(parents[row])
-        # Positions that fall end also where names contradict each other.
-        while above is not None and marks[above] == mark and positions[above] < positions[below] and len(found) < limit:
+        below = row
+        while len(found) < limit:
+            adjacent = self._run_above(below, marks, mark, limit - len(found))
+            if adjacent:
+                found += adjacent[::-1]
+                below = adjacent[0]
+                continue
+            above = index.get(self._parents[below])
+            # Positions that fall end also where names contradict each other.
+            if above is None or marks[above] != mark or self._positions[above] >= self._positions[below]:
+                break
             found.append(above)
-            below, above = above, index.get(parents[above])
+            below = above
         return found
+
+    def _run_above(self, row: BlockId, marks: bytearray, mark: int, limit: int) -> Sequence[BlockId]:
+        """Adjacent rows below this row that hold the blocks before its own and bear the mark, in chain order."""
+        count = min(row, limit, self._positions[row], _WINDOW)
+        if not count or marks[row - 1] != mark or self._keys[row - 1] != self._parents[row]:
+            return ()
+        rows = slice(row - count, row)
+        keys, parents = self.keys_in(rows), self._parents[rows.start + 1 : row + 1].tolist()
+        if keys != parents:
+            same = list(map(operator.eq, reversed(keys), reversed(parents)))
+            count = same.index(False)
+            rows = slice(row - count, row)
+        marked = marks[rows]
+        count -= len(marked.rstrip(bytes((mark,))))
+        first = row - count
+        if self._positions[first] != self._positions[row] - count or not self.are_of_one_scope(slice(first, row + 1)):
+            return ()
+        return cast("Sequence[BlockId]", range(first, row))
 
     # --- writing ----------------------------------------------------------------------------------------------------
     def write(self, batch: RowBatch, names: StagedNames) -> None:

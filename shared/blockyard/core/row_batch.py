@@ -44,6 +44,14 @@ class RowBatch:
         span = self.span
         return self.rows if span is None else cast("Sequence[BlockId]", range(span.start, span.stop))
 
+    def followed_by(self, other: "RowBatch") -> Sequence[BlockId]:
+        """These rows and then others; a ``range`` where all of them are a slice."""
+        if not self.rows:
+            return other.ordered
+        if self.span and other.span and self.span.stop == other.span.start:
+            return cast("Sequence[BlockId]", range(self.span.start, other.span.stop))
+        return self.rows + other.rows
+
     def __len__(self) -> int:
         """Number of rows, repeats included."""
         return len(self.rows)

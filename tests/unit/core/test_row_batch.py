@@ -25,6 +25,29 @@ def test_only_ascending_neighbours_are_a_slice(rows: list[int], span: slice | No
     assert (batch.span, len(batch)) == (span, len(rows))
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "joined"),
+    [
+        (range(8, 16), range(16, 32), range(8, 32)),
+        ([], range(16, 32), range(16, 32)),
+        (range(8), range(16, 32), [*range(8), *range(16, 32)]),
+        (range(16, 32), range(8, 16), [*range(16, 32), *range(8, 16)]),
+        ([3, 1], range(8), [3, 1, *range(8)]),
+    ],
+    ids=["neighbours", "nothing first", "with a hole", "the other way round", "a list first"],
+)
+def test_batches_that_follow_each_other_are_a_slice_where_they_lie_side_by_side(
+    first: list[int], then: range, joined: range | list[int]
+) -> None:
+    batches = [RowBatch([BlockId(row) for row in rows]) for rows in (first, then)]
+    assert batches[0].followed_by(batches[1]) == joined
+
+
+def test_a_run_is_the_batch_of_its_rows() -> None:
+    run, batch = RowBatch.of_run(BlockId(5), 9), RowBatch([BlockId(row) for row in range(5, 14)])
+    assert (run.rows, run.span) == (batch.rows, batch.span)
+
+
 @pytest.mark.parametrize("order", [range(16), range(15, -1, -1)], ids=["side by side", "backwards"])
 def test_the_life_of_a_block_does_not_depend_on_where_its_neighbours_lie(order: range) -> None:
     pool = make_pool(16)
