@@ -6,6 +6,7 @@
                                                   replay; where that cannot be had, snapshot
 
 A gap may close by itself, because messages overtake each other: it is held for half a second before anybody is asked.
+A cut may be older than the ring of events: then the next snapshot is asked for later.
 While a recovery runs, events are kept in a bounded buffer; if it overflows, it is emptied and the recovery starts anew.
 A publisher without a live lease has no credit; its set is followed for another minute and then given up, until there is
 a lease again.
@@ -53,6 +54,7 @@ class EventConsumer:
         "_lease",
         "_limits",
         "_mismatched",
+        "_restored",
         "_snapshot",
         "_to_newest",
         "_tries",
@@ -87,6 +89,8 @@ class EventConsumer:
         self._tries = 0
         self._snapshot = False
         self._to_newest = False
+        self._restored: int | None = None
+        """Cursor after a snapshot of this recovery."""
         self._chunks: list[StoredEvent] = []
 
     @property
@@ -154,6 +158,10 @@ class EventConsumer:
                 break
             if (published.instance, published.epoch, published.seq) == (self.instance, self.epoch, self.cursor + 1):
                 self._apply((published,), steps)
+        if self.cursor == before == self._restored:
+            # The ring is shorter than the age of the cut: a snapshot asked for at once would be the same one.
+            self._snapshot = True
+            return self.failed(ask)
         if self.cursor == before:
             self._ask_snapshot(steps)
         else:
@@ -184,7 +192,7 @@ class EventConsumer:
         steps.append(RestoreSet(self.instance, self.epoch, chunk.watermark, tuple(self._chunks)))
         # Also where the cut is older than the cursor: what it lacks is asked for again, because the view lacks it now.
         self._highest = max(self._highest, self.cursor, chunk.watermark)
-        self.cursor = chunk.watermark
+        self.cursor = self._restored = chunk.watermark
         self._chunks = []
         self._go_on(steps)
         return steps
@@ -322,6 +330,7 @@ class EventConsumer:
         self._answer_by = self._hold_until = math.inf
         self._tries = 0
         self._snapshot = self._to_newest = False
+        self._restored = None
         self._chunks = []
 
     def _awaited(self, ask: int) -> Question | None:

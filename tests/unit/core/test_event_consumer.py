@@ -160,6 +160,22 @@ def test_cut_that_is_older_than_the_cursor_is_followed_by_what_it_lacks() -> Non
     assert (question.first, question.last) == (4, 5)
 
 
+def test_cut_that_is_older_than_the_ring_is_not_asked_for_again_at_once() -> None:
+    followed = Followed(cursor=5)
+    (ask,) = followed.consumer.heard(beat(5, held=OTHER), Watermark(Epoch(1), EventSeq(5)))
+    assert isinstance(ask, AskSnapshot)
+    _, question = followed.consumer.chunk_came(ask.ask, chunk(watermark=3))
+    assert isinstance(question, AskReplay)
+
+    assert followed.consumer.replayed(question.ask, no_events(ReplayOutcome.TOO_OLD, newest=5)) == []
+    assert followed.later(1.9) == []
+    (again,) = followed.later(0.1)
+
+    assert isinstance(again, AskSnapshot)
+    assert followed.consumer.chunk_came(again.ask, chunk(watermark=5))
+    assert followed.consumer.state is ConsumerState.LIVE
+
+
 def test_damaged_chunk_is_not_believed_and_the_snapshot_is_asked_for_again() -> None:
     followed = Followed()
     (ask,) = followed.consumer.replayed(followed.recovering().ask, no_events(ReplayOutcome.TOO_OLD, newest=5))
