@@ -26,7 +26,7 @@ PAGE: Final = ROOT / QUICKSTART
 _ASSIGNMENT: Final = re.compile(r"([A-Z]+)=(\S+)")
 _STEP_SECONDS: Final = 200.0
 _START_SECONDS: Final = 60.0
-_NOT_CLONED: Final = shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__", "site", "*.egg-info")
+_NOT_CLONED: Final = shutil.ignore_patterns(".git", ".venv*", ".*_cache", "__pycache__", "site", "*.egg-info")
 
 pytestmark = [
     pytest.mark.timeout(400),
