@@ -17,7 +17,7 @@ from bench.measure import Measure, bounded
 ROWS: Final = 1 << 20
 TIDE_ROWS: Final = 1 << 18
 REMEMBERED: Final = 4.5
-"""Capacities of evicted blocks that TIDE knows at most."""
+"""Capacities of evicted blocks: more than TIDE remembers."""
 MANY_ROWS: Final = 6_000_000 // 64 * 64
 CHILDREN: Final = 3
 COLLECTIONS: Final = 10

@@ -1,7 +1,7 @@
 """TIDE against its definition: values out of the times of all uses, and victims out of values, after any calls."""
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from math import inf, log2
 
@@ -10,7 +10,8 @@ import pytest
 from blockyard.core.eviction.base import RowColumns
 from blockyard.core.eviction.tide import TidePolicy
 from blockyard.core.eviction.tide_history import HALF_LIVES, keep_value
-from blockyard.core.vocabulary import BlockId
+from blockyard.core.stored_key import stored_keys
+from blockyard.core.vocabulary import BlockId, ContentKey, GroupId
 from blockyard.testing.eviction_driver import STEPS, EvictionDriver
 
 Name = tuple[bytes, int]
@@ -25,6 +26,8 @@ class Model:
         self.half_life = 0.0
         self.created = 0
         self.uses: dict[BlockId, list[float]] = {}
+        self.rings: dict[int, deque[Name | None]] = defaultdict(lambda: deque(maxlen=16))
+        """Of each bucket those that left last; None in the place of one that came back."""
         self.departed: dict[Name, list[float]] = {}
         self.runs: dict[int, list[BlockId]] = {}
         self.keys: dict[int, Key] = {}
@@ -49,12 +52,14 @@ class Model:
         for row in rows:
             if row not in self.uses:
                 self.created += 1
-                self.uses[row] = self.departed.pop(self.name(row), [])
+                self.uses[row] = self.come_back(self.name(row))
             self.uses[row].append(now)
 
     def insert(self, rows: Sequence[BlockId]) -> None:
         for row in rows:
-            self.uses.setdefault(row, [self.created / self.columns.capacity])
+            if row not in self.uses:
+                self.come_back(self.name(row))
+                self.uses[row] = [self.created / self.columns.capacity]
         if rows:
             self.made += 1
             self.runs[self.made] = list(rows)
@@ -88,12 +93,24 @@ class Model:
         return taken
 
     def forget(self, rows: Sequence[BlockId]) -> None:
-        for row in rows:
-            self.departed.pop(self.name(row), None)
-            self.departed[self.name(row)] = self.uses.pop(row)
-        limit = 4 * self.columns.capacity
-        if len(self.departed) > limit + limit // 8:
-            self.departed = dict(list(self.departed.items())[-limit:])
+        names = list(map(self.name, rows))
+        for name, row in zip(names, rows, strict=True):
+            ring = self.ring(name)
+            if len(ring) == ring.maxlen and (oldest := ring[0]) is not None:
+                del self.departed[oldest]
+            ring.append(name)
+            self.departed[name] = self.uses.pop(row)
+
+    def come_back(self, name: Name) -> list[float]:
+        ring = self.ring(name)
+        if name in ring:
+            ring[ring.index(name)] = None
+        return self.departed.pop(name, [])
+
+    def ring(self, name: Name) -> "deque[Name | None]":
+        (stored,) = stored_keys([ContentKey(name[0])], GroupId(name[1]))
+        buckets = -(-4 * self.columns.capacity // 16)
+        return self.rings[int.from_bytes(stored[8:], "little", signed=True) % buckets]
 
 
 class Mirrored:
@@ -140,7 +157,6 @@ class Mirrored:
     def forget(self, blocks: Sequence[BlockId]) -> None:
         self.tide.forget(blocks)
         self.model.forget(blocks)
-        assert self.tide.departed_blocks == len(self.model.departed)
 
     def compare_values(self, rows: Sequence[BlockId]) -> None:
         for row in rows:

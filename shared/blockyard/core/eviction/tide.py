@@ -2,23 +2,24 @@
 
 Blocks are ordered by how often they were used, older uses counting less (``tide_history``). How fast they fade is not
 a setting: five half-lives race in simulated caches (``half_life_race``), and the leader orders the tier (``run_heap``).
-With the shortest it is LRU, tail first; with the longest it counts uses. Blocks that left are remembered until four
-times the capacity has left after them, so a block that comes back is known.
+With the shortest it is LRU, tail first; with the longest it counts uses. Blocks that left are remembered until about
+four times the capacity has left after them (``departed_blocks``), so a block that comes back is known.
 The policy is deterministic: names of blocks and the order of calls decide.
 Time of a call: linear in its rows; a change of leader is linear in the tier. Threading: the owner thread of the table.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import compress
+from math import nan
 from typing import Final, cast, final
 
 from blockyard.core.eviction.base import RowColumns
+from blockyard.core.eviction.departed_blocks import DepartedBlocks
 from blockyard.core.eviction.half_life_race import HalfLifeRace
 from blockyard.core.eviction.row_keys import keys_of
 from blockyard.core.eviction.run_heap import RunHeap
 from blockyard.core.eviction.tide_history import (
     NEVER_USED,
-    DepartedBlocks,
     History,
     decay,
     used_again,
@@ -27,7 +28,7 @@ from blockyard.core.eviction.tide_history import (
 from blockyard.core.vocabulary import BlockId
 
 _REMEMBERED: Final = 4
-"""Capacities of blocks that left and are remembered."""
+"""Blocks that left and are remembered, in capacities."""
 
 
 @final
@@ -72,17 +73,13 @@ class TidePolicy:
         """By which the rows are ordered now, in capacities of blocks that entered."""
         return self._race.half_life
 
-    @property
-    def departed_blocks(self) -> int:
-        """Blocks that left and are remembered; their histories are shared by blocks that were used alike."""
-        return len(self._departed)
-
     def touch(self, blocks: Sequence[BlockId]) -> None:
         """Count one use of each; what was not known enters."""
         histories = self._histories
         now = self._created / self._capacity
         once = known = history = used_once(now)
-        known_at, decayed = now, decay(0.0)
+        known_at = nan
+        decayed: tuple[float, ...] = ()
         for row in blocks:
             before = histories[row]
             if before is not known:
@@ -90,10 +87,13 @@ class TidePolicy:
                     self._enter(blocks)
                     before = cast("History", histories[row])
                 known = before
-                if known[0] != known_at:
-                    known_at = known[0]
-                    decayed = decay(now - known_at)
-                history = once if known is NEVER_USED else used_again(known, now, decayed)
+                if known is NEVER_USED:
+                    history = once
+                else:
+                    if known[0] != known_at:
+                        known_at = known[0]
+                        decayed = decay(now - known_at)
+                    history = used_again(known, now, decayed)
             histories[row] = history
         if self._race_on(blocks):
             self._order.rank_by(self._race.leader)
@@ -138,8 +138,9 @@ class TidePolicy:
     def _find_stored(self, blocks: Sequence[BlockId]) -> None:
         """Of stored blocks that were found nothing is known: as if they had been used once, now."""
         found = self._unknown(blocks)
-        history = used_once(self._created / self._capacity)
-        self._know(found, keys_of(self._columns, found), [history] * len(found))
+        names = keys_of(self._columns, found)
+        self._departed.come_back(names)
+        self._know(found, names, [used_once(self._created / self._capacity)] * len(found))
 
     def _unknown(self, blocks: Sequence[BlockId]) -> list[BlockId]:
         histories = self._histories

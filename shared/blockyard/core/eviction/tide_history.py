@@ -5,14 +5,14 @@ tier, in units of its capacity, so it stands still while nobody writes. Blocks a
 logarithm of their weights taken back to time 0: it is constant between uses, so nothing ages and no order has to be
 made again. A block is used whenever a block behind it in its chain is, so its value is not below theirs.
 That is LRFU (Lee et al., IEEE Transactions on Computers, 2001) in logarithms, over chains.
-Blocks that were used together since they came share one history, and so do those of them that have left.
-Invariants: histories are never changed, only replaced. Threading: ``DepartedBlocks`` belongs to the owner of the table.
+Blocks that were used together since they came share one history, also when they have left (``departed_blocks``).
+Invariants: histories are never changed, only replaced. Threading: pure functions.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import chain, islice
+from collections.abc import Sequence
+from itertools import chain
 from math import exp2, inf, log2
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,6 @@ _RATES: Final = tuple(1 / half_life for half_life in HALF_LIVES)
 History = tuple[float, float, float, float, float, float]
 """Time of the last use, and the weight then under each half-life."""
 NEVER_USED: Final[History] = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-_SLACK: Final = 8
-"""One in so many of the remembered blocks may be above the limit, so that they are dropped in batches."""
 
 
 def decay(age: float) -> tuple[float, ...]:
@@ -64,39 +62,3 @@ def keep_values(histories: Sequence[History]) -> npt.NDArray[np.float64]:
     columns = flat.reshape(len(histories), -1).T
     values: npt.NDArray[np.float64] = np.log2(columns[1:]) + columns[0] * np.array(_RATES)[:, np.newaxis]
     return values
-
-
-@final
-class DepartedBlocks:
-    """Histories of blocks that have left, by name; those that left first are dropped first."""
-
-    __slots__ = ("_histories", "_limit")
-
-    def __init__(self, limit: int) -> None:
-        """Remember ``limit`` blocks, or an eighth more."""
-        self._histories: dict[bytes, History] = {}
-        self._limit = limit
-
-    def __len__(self) -> int:
-        """Number of blocks remembered."""
-        return len(self._histories)
-
-    def leave(self, names: Iterable[bytes], histories: Iterable[History | None]) -> None:
-        """These blocks have left; of one without a history there is nothing to remember."""
-        remembered = self._histories
-        left = {name: history for name, history in zip(names, histories, strict=True) if history is not None}
-        if not remembered.keys().isdisjoint(left):
-            # What is remembered already has left twice, and is as old as its last leave.
-            for name in left:
-                remembered.pop(name, None)
-        remembered.update(left)
-        if len(remembered) > self._limit + self._limit // _SLACK:
-            for name in list(islice(remembered, len(remembered) - self._limit)):
-                del remembered[name]
-
-    def come_back(self, names: Sequence[bytes]) -> list[History]:
-        """Histories of blocks that enter, in order; ``NEVER_USED`` where nothing is known. They are forgotten here."""
-        remembered = self._histories
-        if remembered.keys().isdisjoint(names):
-            return [NEVER_USED] * len(names)
-        return [remembered.pop(name, NEVER_USED) for name in names]

@@ -12,7 +12,6 @@ from blockyard.core.eviction.tide import TidePolicy
 from blockyard.core.eviction.tide_history import (
     HALF_LIVES,
     NEVER_USED,
-    DepartedBlocks,
     History,
     decay,
     keep_value,
@@ -69,13 +68,11 @@ def test_a_block_that_comes_back_in_another_row_goes_on_with_its_history() -> No
     policy.touch(rows(0, 1))
     policy.insert(rows(0))
     policy.forget(policy.take(1))
-    assert policy.departed_blocks == 1
     columns.name_chain(rows(2), "known")
     columns.name_chain(rows(0), "new")
     policy.touch(rows(2, 0))
     policy.insert(rows(2))
     policy.insert(rows(0, 1))
-    assert policy.departed_blocks == 0
     assert policy.take(3)[-1] == 2
 
 
@@ -147,15 +144,3 @@ def test_half_of_a_use_is_left_after_a_half_life() -> None:
     for index, half_life in enumerate(HALF_LIVES):
         assert decay(half_life)[index] == pytest.approx(0.5)
         assert used_again(ONCE, 1.0 + half_life, decay(half_life))[index + 1] == pytest.approx(1.5)
-
-
-def test_blocks_that_left_first_are_dropped_first() -> None:
-    departed = DepartedBlocks(8)
-    for number in range(10):
-        departed.leave([bytes([number])], [ONCE])
-    assert len(departed) == 8
-    assert departed.come_back([b"\0", b"\1", b"\2", b"\x09"]) == [NEVER_USED, NEVER_USED, ONCE, ONCE]
-    departed.leave([b"\3", b"\x20"], [ONCE, None])
-    for number in range(16, 20):
-        departed.leave([bytes([number])], [ONCE])
-    assert departed.come_back([b"\4", b"\3", b"\x20"]) == [NEVER_USED, ONCE, NEVER_USED]
