@@ -129,7 +129,8 @@ class DiskWriter:
             return room
         spare = self._ahead.spare(room)
         if spare < room:
-            self._ahead.changed()
+            if not self._at_work:
+                self._ahead.look_again()
             self.pump()
             spare = self._ahead.spare(room)
         # What is spare goes first: only where nothing is, the reserve is certainly being refilled.

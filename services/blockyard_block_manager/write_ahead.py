@@ -6,6 +6,8 @@
                          └── may go now ────────┘    └── to be written while there is time
 
 A block is *clean* when G3 holds it, and *given up* when it was refused or failed there: neither holds anybody up.
+Looking costs time for every block up to the high mark, so it comes only after as many blocks came, left or were used as
+can have brought the reserve below its low mark.
 Invariants: what is given up is in G2, and is not asked for again before it was used again; looking changes no order.
 Threading: owned by the event loop of the service. No await.
 """
@@ -34,24 +36,24 @@ class WriteAhead:
         self._next_to_go: set[tuple[ContentKey, GroupId]] = set()
         """What is to be written and was not used since that was said."""
         self._reserve: Reserve | None = None
-        self._high = 0
-        self._changed = True
+        self._marks = Watermarks(1, 1)
+        self._until_look = 0
+        """Blocks that may come, leave or be used before the reserve is looked at."""
 
-    def changed(self) -> None:
-        """Blocks came, left or were written."""
-        self._changed = True
+    def look_again(self) -> None:
+        """The reserve has proved too small."""
+        self._until_look = 0
 
     def give_up(self, blocks: Iterable[tuple[ContentKey, GroupId]]) -> None:
         """These blocks will not be written; those that have left G2 meanwhile need not be known."""
         self._given_up.update(block for block in blocks if self._tables.name_in_g2(*block) is not None)
-        self._changed = True
 
     def take_back(self, blocks: Iterable[tuple[ContentKey, GroupId]]) -> None:
         """These blocks left G2, or were used: what was said of them is over."""
         for block in blocks:
             self._given_up.discard(block)
             self._next_to_go.discard(block)
-        self._changed = True
+            self._until_look -= 1
 
     def ended(self, keys: Iterable[ContentKey], group: GroupId) -> None:
         """Copies of these blocks, tail first, are over and hold them no more: those that were next to go are so again.
@@ -61,17 +63,15 @@ class WriteAhead:
         first = [key for key in keys if (key, group) in self._next_to_go]
         self._next_to_go.difference_update((key, group) for key in first)
         self._tables.pool(Tier.G2).put_first(first, group)
-        self._changed = True
 
     def clear(self) -> None:
         """G3 is empty: everything may be written again."""
         self._given_up.clear()
-        self._changed = True
+        self._until_look = 0
 
     def spare(self, limit: int) -> int:
         """Slots of G2, up to ``limit``, that can be granted without losing a block that is still to be written."""
-        free = self._tables.pool(Tier.G2).free
-        spare = min(free, limit)
+        spare = min(self._tables.pool(Tier.G2).free, limit)
         for block in self._tables.next_victims(Tier.G2, limit - spare):
             if not self._may_go(block):
                 break
@@ -80,13 +80,16 @@ class WriteAhead:
 
     def due(self) -> list[tuple[ContentKey, GroupId]]:
         """Blocks to write now so that the reserve is whole again, the first victim first; perhaps none."""
-        if not self._changed or not self._tables.has(Tier.G2):
+        if self._until_look > 0 or not self._tables.has(Tier.G2):
             return []
-        self._changed = False
-        reserve = self._marks()
-        if not reserve.wanted(self.spare(self._high), self._high):
+        reserve, marks = self._open_reserve(), self._marks
+        level = self.spare(marks.high)
+        refill = reserve.wanted(level, marks.high) > 0
+        # What is asked for now is on its way into the reserve.
+        self._until_look = max(1, (marks.high if refill else level) - marks.low)
+        if not refill:
             return []
-        victims = self._tables.next_victims(Tier.G2, self._high - self._tables.pool(Tier.G2).free)
+        victims = self._tables.next_victims(Tier.G2, marks.high - self._tables.pool(Tier.G2).free)
         due = [(block.key, block.group) for block in victims if not self._may_go(block)]
         self._next_to_go.update(due)
         return due
@@ -96,8 +99,8 @@ class WriteAhead:
         given_up = (block.key, block.group) in self._given_up
         return given_up or self._tables.holds(Tier.G3, [block.key], block.group)[0]
 
-    def _marks(self) -> Reserve:
+    def _open_reserve(self) -> Reserve:
         if self._reserve is None:
-            marks = Watermarks.of(self._tables.pool(Tier.G2).capacity, _RESERVE_SHARE, self._job_blocks)
-            self._reserve, self._high = Reserve(marks), marks.high
+            self._marks = Watermarks.of(self._tables.pool(Tier.G2).capacity, _RESERVE_SHARE, self._job_blocks)
+            self._reserve = Reserve(self._marks)
         return self._reserve
