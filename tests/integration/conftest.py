@@ -3,7 +3,9 @@
 A test that stops or kills a server must start it again before it ends, or use a server of its own.
 """
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -15,6 +17,13 @@ from blockyard.cli.embedded.valkey import ValkeyServer
 from blockyard.cli.run_folder import RunFolder
 
 Server = TypeVar("Server", bound=EmbeddedServer)
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder of the test, in the place of pytest's, whose long names leave no room for the name of a socket."""
+    with tempfile.TemporaryDirectory(prefix="by-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")
