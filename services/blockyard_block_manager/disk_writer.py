@@ -9,7 +9,7 @@ Invariants: sources are pinned from the plan of a job until it has settled; a bl
 Threading: owned by the event loop of the service. No await.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final, NamedTuple
@@ -22,7 +22,7 @@ from blockyard.core.handles import MutableBlocks
 from blockyard.core.offload_plan import OffloadPlan, OffloadRefusal, WritePolicy
 from blockyard.core.offload_queue import OffloadCopy, OffloadQueue
 from blockyard.core.pins import PinKind, PinOwner
-from blockyard.core.vocabulary import ContentKey, GroupId, ItemStatus, JobKind, Lane, Tier, WorkerRole
+from blockyard.core.vocabulary import ContentKey, GroupId, IdentityDigest, ItemStatus, JobKind, Lane, Tier, WorkerRole
 from blockyard.core.watermarks import Reserve, Watermarks
 from blockyard.core.work_queue import QueueLimits
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
@@ -107,6 +107,8 @@ class DiskWriter:
         self._reserve: Reserve | None = None
         self._open_jobs = 0
         self._numbers = count(1)
+        self.windowed: Callable[[IdentityDigest, GroupId], bool] = lambda identity, group: False
+        """Whether rows of a group are of use without those before them."""
 
     @property
     def waiting(self) -> int:
@@ -203,7 +205,8 @@ class DiskWriter:
 
     def _want(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent) -> None:
         """Queue what the plan selects, prefixes first: the deepest blocks of all make room when there is too much."""
-        decision = self._plan.select(names, scope.group, _GroupView(self._tables, self._queue, scope))
+        view = _GroupView(self._tables, self._queue, scope)
+        decision = self._plan.select(names, scope.group, view, needs_parents=self._needs_parents(scope))
         before = self._queue.dropped
         for name in decision.admitted:
             offer = self._queue.offer(
@@ -241,6 +244,8 @@ class DiskWriter:
         for copy in self._queue.waiting_copies():
             waiting.setdefault(copy.work.scope, []).append(copy.work.name)
         for scope, names in waiting.items():
+            if not self._needs_parents(scope):
+                continue
             refused = self._plan.hopeless(names, victims.get(scope.group, ()))
             for name in refused:
                 self._queue.cancel(_DiskName(Tier.G3, scope, name.key))
@@ -257,12 +262,17 @@ class DiskWriter:
         there = [copy for copy, held in zip(copies, here, strict=True) if held]
         own, view = {copy.name.key for copy in copies}, _GroupView(self._tables, self._queue, scope)
         decision = self._plan.confirm(
-            [copy.work.name for copy in there], lambda key: key not in own and view.in_g3(key)
+            [copy.work.name for copy in there],
+            lambda key: key not in own and view.in_g3(key),
+            needs_parents=self._needs_parents(scope),
         )
         self._queue.settle(copy for copy in there if copy.work.name in decision.refused)
         for name, refusal in decision.refused.items():
             self._refuse(scope, [name], refusal)
         return [copy for copy in there if copy.work.name not in decision.refused]
+
+    def _needs_parents(self, scope: BlockScope) -> bool:
+        return not self.windowed(scope.identity, scope.group)
 
     def _refuse(self, scope: BlockScope, names: Sequence[BlockName], refusal: OffloadRefusal) -> None:
         self._metrics.not_written(refusal, len(names))

@@ -16,7 +16,7 @@ from typing import Final
 from blockyard.core.errors import RequestError, UnknownSessionError
 from blockyard.core.events import EventOwner, OwnerKind
 from blockyard.core.identity import ModelIdentity
-from blockyard.core.kv_groups import KvGroup
+from blockyard.core.kv_groups import GroupKind, KvGroup
 from blockyard.core.vocabulary import EngineBlockId, EngineId, Executor, GroupId, IdentityDigest, SessionId, Tier
 from blockyard.wire.connector_channel import Hello
 from blockyard_block_manager.engine_checks import check_hello, kv_groups
@@ -87,6 +87,7 @@ class EngineSessions:
         self._events = events
         self._sessions: dict[tuple[EngineId, int], EngineSession] = {}
         self._mappings = 0
+        self._windowed: set[tuple[IdentityDigest, GroupId]] = set()
 
     def __iter__(self) -> Iterator[EngineSession]:
         """Connected engines, oldest first."""
@@ -95,6 +96,10 @@ class EngineSessions:
     def __len__(self) -> int:
         """Connected engines."""
         return len(self._sessions)
+
+    def windowed(self, identity: IdentityDigest, group: GroupId) -> bool:
+        """Whether an engine of this life said that a group of its model has a window."""
+        return (identity, group) in self._windowed
 
     def of(self, engine: EngineId, dp_rank: int) -> EngineSession | None:
         """Session of an engine, if it is connected."""
@@ -124,6 +129,8 @@ class EngineSessions:
             executor=Executor(hello.executor),
         )
         self._sessions[session.engine, session.dp_rank] = session
+        windows = (group.group for group in groups if group.kind is GroupKind.SLIDING_WINDOW)
+        self._windowed.update((session.identity, group) for group in windows)
         return session
 
     def ranks_complete(self, session: EngineSession) -> int:

@@ -121,6 +121,7 @@ class NodeCore:
             profile, self.tables, self.flights, self.desk, stager, self._freer, index, clock, metrics, self.spans
         )
         self.loads.on_used = self._disk.used
+        self._disk.windowed = self.sessions.windowed
         self.recovery: Final = Recovery(profile, self.tables, self.desk, self._freer)
         grants = EngineGrants(profile, self.tables, self.desk, self.flights, landing, ArenaWriters(clock))
         self.ranks: Final = RankWriters(grants, self.loads.staged, self.recovery)

@@ -7,12 +7,13 @@ Three questions, asked in this order::
     confirm   when it is their turn: which may be written now?
 
 Rules: a block comes only after its parent, which is in G3, on its way there, or named with it, since a prefix with a
-hole serves nobody: ancestors that are still in G2 are selected along. A block is worth no more than its parent, so
-where the parent is among the next victims the child is not written. A block that was not wanted often enough lately
-stays where it is, and nothing is written beyond the bytes of the day. The copy in G3 is kept when a block goes up
-again.
-Invariants: what is selected or confirmed is closed under prefixes, given what the view holds; no name is both admitted
-and refused; confirmed bytes never exceed the budget.
+hole serves nobody: ancestors that are still in G2 are selected along. Of a window group only the last blocks of a
+prefix are needed, and those that its window had passed were never stored: its blocks wait for nobody. A block is worth
+no more than its parent, so where the parent is among the next victims the child is not written. A block that was not
+wanted often enough lately stays where it is, and nothing is written beyond the bytes of the day. The copy in G3 is kept
+when a block goes up again.
+Invariants: what is selected or confirmed with ``needs_parents`` is closed under prefixes, given what the view holds; no
+name is both admitted and refused; confirmed bytes never exceed the budget.
 Threading: owned by one thread. Pure but for its counts of uses and its budget.
 """
 
@@ -108,13 +109,16 @@ class OffloadPlan:
         if self._uses is not None:
             self._uses.saw((name.key, group) for name in names)
 
-    def select(self, names: Sequence[BlockName], group: GroupId, view: TierView) -> OffloadDecision:
+    def select(
+        self, names: Sequence[BlockName], group: GroupId, view: TierView, *, needs_parents: bool = True
+    ) -> OffloadDecision:
         """Which of these blocks of G2 are wanted in G3, with the ancestors they need there."""
         decision = OffloadDecision()
         settled: dict[ContentKey, OffloadRefusal | None] = {}
         for name in names:
             if name.key not in settled and not self._there(name.key, view):
-                self._select(name, group, view, settled, decision)
+                missing, refusal = self._missing(name, view, settled) if needs_parents else ([name], None)
+                self._settle(missing, refusal, group, settled, decision)
         return decision
 
     def hopeless(self, waiting: Iterable[BlockName], victims: Collection[ContentKey]) -> list[BlockName]:
@@ -127,7 +131,9 @@ class OffloadPlan:
                 refused.append(name)
         return refused
 
-    def confirm(self, names: Sequence[BlockName], in_g3: Callable[[ContentKey], bool]) -> OffloadDecision:
+    def confirm(
+        self, names: Sequence[BlockName], in_g3: Callable[[ContentKey], bool], *, needs_parents: bool = True
+    ) -> OffloadDecision:
         """Which of these blocks, parents first, are written now; their bytes are spent."""
         decision = OffloadDecision()
         room = len(names) if self._budget is None else self._budget.affordable(self._block_bytes)
@@ -135,7 +141,8 @@ class OffloadPlan:
         why: dict[ContentKey, OffloadRefusal] = {}
         for name in names:
             refusal = why.get(name.parent)
-            if refusal is None and name.parent != ROOT_KEY and name.parent not in admitted and not in_g3(name.parent):
+            alone = name.parent != ROOT_KEY and name.parent not in admitted
+            if refusal is None and needs_parents and alone and not in_g3(name.parent):
                 refusal = OffloadRefusal.PARENT_ABSENT
             if refusal is None and len(admitted) >= room:
                 refusal = OffloadRefusal.WRITE_BUDGET
@@ -157,26 +164,29 @@ class OffloadPlan:
     def _there(self, key: ContentKey, view: TierView) -> bool:
         return view.in_g3(key) or view.queued(key)
 
-    def _select(
+    def _missing(
+        self, name: BlockName, view: TierView, settled: dict[ContentKey, OffloadRefusal | None]
+    ) -> tuple[list[BlockName], OffloadRefusal | None]:
+        """A block and those before it that are not settled, deepest first, and why none of them can come."""
+        missing = [name]
+        while (parent := missing[-1].parent) != ROOT_KEY and not self._there(parent, view):
+            if parent in settled:
+                return missing, settled[parent]
+            ancestor = view.in_g2(parent)
+            if ancestor is None:
+                return missing, OffloadRefusal.PARENT_ABSENT
+            missing.append(ancestor)
+        return missing, None
+
+    def _settle(
         self,
-        name: BlockName,
+        missing: Sequence[BlockName],
+        refusal: OffloadRefusal | None,
         group: GroupId,
-        view: TierView,
         settled: dict[ContentKey, OffloadRefusal | None],
         decision: OffloadDecision,
     ) -> None:
-        """Settle a block and those before it that are not settled: from the first missing one all the way down."""
-        missing = [name]
-        refusal: OffloadRefusal | None = None
-        while (parent := missing[-1].parent) != ROOT_KEY and not self._there(parent, view):
-            if parent in settled:
-                refusal = settled[parent]
-                break
-            ancestor = view.in_g2(parent)
-            if ancestor is None:
-                refusal = OffloadRefusal.PARENT_ABSENT
-                break
-            missing.append(ancestor)
+        """Settle blocks of one chain from the first missing one all the way down."""
         for each in reversed(missing):
             if refusal is None and not self._used_enough(each, group):
                 refusal = OffloadRefusal.TOO_FEW_USES

@@ -1,15 +1,18 @@
 """Which blocks of G2 reach G3: by prefix, by use, within the budget of the day, at once or when G2 gives them up."""
 
 from collections import Counter
+from dataclasses import replace
 
+import msgspec
 import pytest
-from tests.unit.block_manager.world import OW, Engine, MakeWorld, World
+from tests.unit.block_manager.world import BLOCK_TOKENS, MODEL, OW, Engine, MakeWorld, World
 
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.eviction.registry import policy_factory
 from blockyard.core.offload_plan import OffloadRules, WritePolicy
 from blockyard.core.vocabulary import ItemStatus, JobKind, Tier
 from blockyard.testing.blocks import chain
+from blockyard.wire.connector_channel import Group
 from blockyard.wire.worker_channel import Job
 
 BLOCK_BYTES = 4_096
@@ -55,6 +58,25 @@ def test_a_block_is_not_written_behind_a_hole(make_world: MakeWorld) -> None:
     one.compute(run.slice(0, 2), first_block=10)
     world.settle()
     assert world.held(Tier.G3) == keys(run.slice(0, 2)), "the others are not offered again by that"
+    world.at_rest()
+
+
+@pytest.mark.parametrize("rules", [OffloadRules(), BACK], ids=["write-through", "write-back"])
+def test_rows_of_a_window_are_written_though_the_window_passed_those_before_them(
+    make_world: MakeWorld, rules: OffloadRules
+) -> None:
+    world: World = make_world(g4=False, profile={"disk_rules": rules, "max_items": 4}, g2=8).ready()
+    spec = f"full,sliding_window:{2 * BLOCK_TOKENS}"
+    full = Group(engine_block_tokens=BLOCK_TOKENS)
+    window = msgspec.structs.replace(full, group=1, kind="sliding_window", window_tokens=2 * BLOCK_TOKENS)
+    one = world.connect("one", groups=(full, window), identity=replace(MODEL, group_spec=spec))
+    run = chain("a", 4)
+    world.core.register(one.session, one.fill(run.slice(2, 4), group=1))
+    world.settle()
+    world.core.register(one.session, one.fill(chain("b", 8), first_block=10))
+    world.settle()
+    assert world.held(Tier.G3) >= keys(run.slice(2, 4))
+    assert refused(world, "parent_absent") == 0
     world.at_rest()
 
 

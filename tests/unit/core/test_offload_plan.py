@@ -59,6 +59,26 @@ def test_a_block_whose_prefix_is_lost_is_refused_with_all_that_follow() -> None:
     assert later.refused == dict.fromkeys(A[3:], OffloadRefusal.PARENT_ABSENT)
 
 
+def test_blocks_of_a_window_come_though_those_it_had_passed_were_never_stored() -> None:
+    tiers = Tiers(g2=A[3:])
+    decision = plan().select(A[3:], GROUP, tiers, needs_parents=False)
+    assert (decision.admitted, decision.refused) == (list(A[3:]), {})
+    decision = plan().confirm([A[3], A[5]], tiers.in_g3, needs_parents=False)
+    assert (decision.admitted, decision.refused) == ([A[3], A[5]], {})
+
+
+def test_rules_of_use_and_budget_hold_for_windows_too() -> None:
+    rules = plan(least_uses=2)
+    rules.used(A[4:], GROUP)
+    rules.used(A[5:], GROUP)
+    decision = rules.select(A[3:], GROUP, Tiers(g2=A[3:]), needs_parents=False)
+    assert decision.admitted == [A[5]]
+    assert decision.refused == dict.fromkeys(A[3:5], OffloadRefusal.TOO_FEW_USES)
+    decision = plan(bytes_per_day=100).confirm(A[4:], Tiers().in_g3, needs_parents=False)
+    assert decision.admitted == [A[4]]
+    assert decision.refused == {A[5]: OffloadRefusal.WRITE_BUDGET}
+
+
 def test_a_threshold_of_uses_keeps_rarely_used_blocks_and_their_followers_out() -> None:
     rules = plan(least_uses=2)
     rules.used(A, GROUP)
