@@ -9,7 +9,7 @@ Threading: one thread.
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
-from blockyard.core.eviction.base import PolicyFactory
+from blockyard.core.eviction.base import CheckedPolicy, PolicyFactory
 from blockyard.core.vocabulary import BlockId
 from blockyard.testing.row_columns import NamedRows
 
@@ -49,6 +49,8 @@ class EvictionDriver:
         assert len(self.policy) == len(order) == len(self.idle)
         assert set(order) == self.idle, (order, self.idle)
         assert list(self.policy) == order, "looking changed the order"
+        if isinstance(self.policy, CheckedPolicy):
+            assert not self.policy.violations()
 
     # --- steps: each returns whether it found something to do ---------------------------------------------------------
     def request(self, pick: Pick) -> bool:

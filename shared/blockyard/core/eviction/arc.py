@@ -116,6 +116,25 @@ class ArcPolicy:
             self._count(row, _NEW)
             level[row] = _NEW
 
+    def violations(self) -> list[str]:
+        """What contradicts the invariants, for checks."""
+        broken = [*self._rows.violations(), *self._rings.violations()]
+        if broken:
+            return broken
+        levels = {row: level for level in (_ONCE, _OFTEN) for row in self._rings.rows(level)}
+        rules = {
+            "not exactly the rows of the order stand in its lists": sorted(levels) == list(self._rows),
+            "a row stands in another list than its own": all(
+                level == self._level[row] == self._counted[row] for row, level in levels.items()
+            ),
+            "a list has another size than it counts": all(
+                self._sizes[level] == self._counted.count(level) for level in (_ONCE, _OFTEN)
+            ),
+            "the target is beyond the table": 0 <= self._target <= self._capacity,
+        }
+        return [rule for rule, holds in rules.items() if not holds]
+
+    # --- inside -------------------------------------------------------------------------------------------------------
     def _list_to_cut(self, once: bool, often: bool, once_size: int) -> int:
         return _ONCE if once and (once_size > self._target or not often) else _OFTEN
 

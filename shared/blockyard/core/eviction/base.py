@@ -25,7 +25,7 @@ Threading: the owner thread of the table.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from blockyard.core.vocabulary import BlockId, ContentKey
 
@@ -88,6 +88,18 @@ class EvictionPolicy(Protocol):
 
     def forget(self, blocks: Sequence[BlockId]) -> None:
         """These blocks have left the tier; their rows may name other blocks from now on."""
+        ...
+
+
+@runtime_checkable
+class CheckedPolicy(EvictionPolicy, Protocol):
+    """A policy that can compare what it keeps beside its order with the order; none has to."""
+
+    def violations(self) -> list[str]:
+        """What contradicts its invariants, a sentence each; changes nothing. Called between any two calls of a table.
+
+        The order itself is compared with the table by ``invariants``, for every policy.
+        """
         ...
 
 

@@ -11,7 +11,6 @@ from typing import final
 
 from blockyard.core.eviction.base import RowColumns
 from blockyard.core.eviction.row_heap import RowHeap
-from blockyard.core.eviction.row_set import RowSet
 from blockyard.core.vocabulary import BlockId
 
 
@@ -19,11 +18,10 @@ from blockyard.core.vocabulary import BlockId
 class FifoPolicy:
     """FIFO over the rows of a table."""
 
-    __slots__ = ("_births", "_born", "_heap", "_rows")
+    __slots__ = ("_births", "_born", "_heap")
 
     def __init__(self, columns: RowColumns) -> None:
         """Make an empty order for the rows of a table."""
-        self._rows = RowSet(columns.capacity)
         self._heap = RowHeap(columns.capacity)
         self._born = array("Q", bytes(8 * columns.capacity))
         """Number of the birth of the block in each row; 0 before it."""
@@ -31,7 +29,7 @@ class FifoPolicy:
 
     def __len__(self) -> int:
         """Number of rows held."""
-        return len(self._rows)
+        return len(self._heap)
 
     def __iter__(self) -> Iterator[BlockId]:
         """Rows in eviction order."""
@@ -42,7 +40,7 @@ class FifoPolicy:
 
     def insert(self, blocks: Sequence[BlockId]) -> None:
         """Put new blocks behind all others, the last row first; known ones return to their places."""
-        self._rows.enter(blocks)
+        self._heap.require(blocks, inside=False)
         born, tail_first = self._born, blocks[::-1]
         for row in tail_first:
             if not born[row]:
@@ -52,21 +50,32 @@ class FifoPolicy:
 
     def remove(self, blocks: Sequence[BlockId]) -> None:
         """Take rows out of the order; their places are kept."""
-        self._rows.leave(blocks)
+        self._heap.require(blocks, inside=True)
         self._heap.discard(blocks)
 
     def take(self, count: int) -> list[BlockId]:
         """Remove and return the rows that came first."""
-        taken = self._heap.take(count)
-        self._rows.leave(taken)
-        return taken
+        return self._heap.take(count)
 
     def put_back(self, blocks: Sequence[BlockId]) -> None:
         """Return rows to their places, which are the first."""
-        self._rows.enter(blocks)
+        self._heap.require(blocks, inside=False)
         self._heap.push(blocks, [self._born[row] for row in blocks])
 
     def forget(self, blocks: Sequence[BlockId]) -> None:
         """The next block in such a row comes as a new one."""
         for row in blocks:
             self._born[row] = 0
+
+    def violations(self) -> list[str]:
+        """What contradicts the invariants, for checks."""
+        broken = self._heap.violations()
+        if broken:
+            return broken
+        rules = {
+            "a row does not stand in the place of its birth": all(
+                rank == self._born[row] > 0 for row, rank in self._heap.ranks().items()
+            ),
+            "the next birth is not the latest": max(self._born, default=0) <= self._births,
+        }
+        return [rule for rule, holds in rules.items() if not holds]

@@ -9,6 +9,7 @@ block up, leases it and loads it.
 Invariants: 0 stands for "never". Threading: the owner thread of the table.
 """
 
+import operator
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Final, final
@@ -17,7 +18,6 @@ from blockyard.core.eviction.base import RowColumns
 from blockyard.core.eviction.block_history import BlockHistory
 from blockyard.core.eviction.row_heap import RowHeap
 from blockyard.core.eviction.row_keys import keys_of
-from blockyard.core.eviction.row_set import RowSet
 from blockyard.core.vocabulary import BlockId
 
 HISTORY: Final = 8
@@ -28,13 +28,12 @@ HISTORY: Final = 8
 class Lru2Policy:
     """LRU-2 over the rows of a table."""
 
-    __slots__ = ("_columns", "_heap", "_history", "_last", "_now", "_previous", "_rows")
+    __slots__ = ("_columns", "_heap", "_history", "_last", "_now", "_previous")
 
     def __init__(self, columns: RowColumns) -> None:
         """Make an empty order for the rows of a table."""
         capacity = columns.capacity
         self._columns = columns
-        self._rows = RowSet(capacity)
         self._heap = RowHeap(capacity)
         self._history = BlockHistory(HISTORY * capacity)
         self._last = array("Q", bytes(8 * capacity))
@@ -43,7 +42,7 @@ class Lru2Policy:
 
     def __len__(self) -> int:
         """Number of rows held."""
-        return len(self._rows)
+        return len(self._heap)
 
     def __iter__(self) -> Iterator[BlockId]:
         """Rows in eviction order."""
@@ -62,25 +61,23 @@ class Lru2Policy:
 
     def insert(self, blocks: Sequence[BlockId]) -> None:
         """Place the batch by the uses of its rows; among equals behind all others, the last row first."""
-        self._rows.enter(blocks)
+        self._heap.require(blocks, inside=False)
         self._now += 1
         tail_first = blocks[::-1]
         self._heap.push(tail_first, [self._previous[row] for row in tail_first])
 
     def remove(self, blocks: Sequence[BlockId]) -> None:
         """Take rows out of the order."""
-        self._rows.leave(blocks)
+        self._heap.require(blocks, inside=True)
         self._heap.discard(blocks)
 
     def take(self, count: int) -> list[BlockId]:
         """Remove and return the rows whose last use but one is longest ago."""
-        taken = self._heap.take(count)
-        self._rows.leave(taken)
-        return taken
+        return self._heap.take(count)
 
     def put_back(self, blocks: Sequence[BlockId]) -> None:
         """Return rows to their places, which are the first."""
-        self._rows.enter(blocks)
+        self._heap.require(blocks, inside=False)
         self._heap.restore(blocks, [self._previous[row] for row in blocks])
 
     def forget(self, blocks: Sequence[BlockId]) -> None:
@@ -90,3 +87,17 @@ class Lru2Policy:
         self._history.add(keys_of(self._columns, used), [last[row] for row in used])
         for row in blocks:
             last[row] = self._previous[row] = 0
+
+    def violations(self) -> list[str]:
+        """What contradicts the invariants, for checks."""
+        broken = self._heap.violations()
+        if broken:
+            return broken
+        last, previous = self._last, self._previous
+        rules = {
+            "a row does not stand in the place of its last use but one": all(
+                rank == previous[row] for row, rank in self._heap.ranks().items()
+            ),
+            "uses are out of order": all(map(operator.le, previous, last)) and max(last, default=0) <= self._now,
+        }
+        return [rule for rule, holds in rules.items() if not holds]

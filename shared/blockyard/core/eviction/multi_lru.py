@@ -103,6 +103,20 @@ class MultiLruPolicy:
     def forget(self, blocks: Sequence[BlockId]) -> None:
         """Nothing: the sketch remembers by name."""
 
+    def violations(self) -> list[str]:
+        """What contradicts the invariants, for checks."""
+        broken = [*self._rows.violations(), *self._rings.violations()]
+        if broken:
+            return broken
+        listed = {row: ring for ring in range(len(self._thresholds) + 1) for row in self._rings.rows(ring)}
+        rules = {
+            "not exactly the rows of the order stand in its lists": sorted(listed) == list(self._rows),
+            "a row stands in another list than its own": all(ring == self._list[row] for row, ring in listed.items()),
+            "a row became inactive after now": max(self._ticks) <= self._tick,
+        }
+        return [rule for rule, holds in rules.items() if not holds]
+
+    # --- inside -------------------------------------------------------------------------------------------------------
     def _append(self, rows: Sequence[BlockId]) -> None:
         """Put rows behind all others of the lists of their estimates, in the given order."""
         thresholds = self._thresholds

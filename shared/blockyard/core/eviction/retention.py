@@ -15,12 +15,12 @@ Threading: the owner thread of the table.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, final
 
 from blockyard.core.clock import Clock
 from blockyard.core.errors import KernelError
-from blockyard.core.eviction.base import EvictionPolicy
+from blockyard.core.eviction.base import CheckedPolicy, EvictionPolicy
 from blockyard.core.eviction.row_heap import RowHeap
 from blockyard.core.eviction.row_rings import RowRings
 from blockyard.core.vocabulary import BlockId
@@ -192,6 +192,37 @@ class RetentionBands:
             self._until.discard(blocks)
             self._want(blocks, _NORMAL)
 
+    # --- checks -------------------------------------------------------------------------------------------------------
+    def violations(self) -> list[str]:
+        """What contradicts the invariants of the bands and of the policy, for checks."""
+        broken = self._inner.violations() if isinstance(self._inner, CheckedPolicy) else []
+        broken += [*self._spent.violations(), *self._kept.violations(), *self._until.violations()]
+        if broken:
+            return broken
+        # An order that goes in circles is cut off: there are no more rows than these.
+        normal = list(islice(self._inner, self._capacity + 1))
+        if not len(set(normal)) == len(normal) == len(self._inner):
+            return ["the policy counts other rows than it shows"]
+        if not all(0 <= row < self._capacity for row in normal):
+            return ["the policy shows a row that there is not"]
+        wanted, place = self._wanted, self._place
+        spent, kept = list(self._spent.rows()), self._kept.ranks()
+        rules = {
+            "the number of hinted rows is wrong": self._hinted == len(wanted) - wanted.count(_NORMAL),
+            "the number of rows in bands is wrong": self._apart == len(place) - place.count(_NORMAL),
+            "not exactly the expendable rows stand in their band": sorted(spent) == _rows_of(place, _EXPENDABLE),
+            "not exactly the kept rows stand in their band": sorted(kept) == _rows_of(place, _KEPT),
+            "a row stands in another band than it is hinted for": all(
+                band in (_NORMAL, wanted[row]) for row, band in enumerate(place)
+            ),
+            "the policy holds a row of a band": not (place and any(wanted[row] or place[row] for row in normal)),
+            "a kept row stands by another priority than its own": all(
+                0 < rank == self._priority[row] for row, rank in kept.items()
+            ),
+            "time runs for a row that is not kept": all(wanted[row] == _KEPT for row in self._until.ranks()),
+        }
+        return [rule for rule, holds in rules.items() if not holds]
+
     # --- inside -------------------------------------------------------------------------------------------------------
     def _expect_hints(self) -> None:
         if not self._place:
@@ -226,3 +257,7 @@ class RetentionBands:
     @staticmethod
     def _ticks(seconds: float) -> int:
         return round(seconds * _TICKS_PER_SECOND)
+
+
+def _rows_of(column: bytearray, band: int) -> list[BlockId]:
+    return [BlockId(row) for row, value in enumerate(column) if value == band]

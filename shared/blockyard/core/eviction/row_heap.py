@@ -4,14 +4,16 @@ A binary heap of plain integers (rank, number of the entry, row), so that compar
 alive. A row that leaves only loses its mark: its entry is dropped when it comes up, or when entries are twice as many
 as rows.
 Invariants: an entry counts exactly while its row is marked and its number is the row's latest; ranks are not negative.
+Changes do not check what they are given; ``require`` does, for a policy of which all rows stand here.
 Threading: the owner thread of the table.
 """
 
 import heapq
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, final
 
+from blockyard.core.errors import KernelError
 from blockyard.core.vocabulary import BlockId
 
 _ROW_BITS: Final = 32
@@ -52,6 +54,17 @@ class RowHeap:
             if entry != shown and self._counts(entry):
                 shown = entry
                 yield BlockId(entry & _ROW_MASK)
+
+    def require(self, rows: Sequence[BlockId], *, inside: bool) -> None:
+        """Refuse a batch before anything of it is done.
+
+        Raises:
+            KernelError: a row stands here, or with ``inside`` does not; or a row is named twice.
+        """
+        if sum(map(self._marks.__getitem__, rows)) != (len(rows) if inside else 0):
+            raise KernelError("a row is in the order already, or not at all", rows=len(rows), wanted_in=inside)
+        if len(set(rows)) != len(rows):
+            raise KernelError("a row is named twice", rows=len(rows))
 
     def push(self, rows: Iterable[BlockId], ranks: Iterable[int]) -> None:
         """Add rows that do not stand here, behind those of the same rank."""
@@ -97,6 +110,29 @@ class RowHeap:
         self._size -= len(taken)
         return taken
 
+    # --- checks -------------------------------------------------------------------------------------------------------
+    def ranks(self) -> dict[BlockId, int]:
+        """Rank of every row, in no order."""
+        entries = filter(self._counts, self._entries)
+        return {BlockId(entry & _ROW_MASK): entry >> _RANK_SHIFT for entry in entries}
+
+    def violations(self) -> list[str]:
+        """What contradicts the invariants, for checks."""
+        entries, capacity = self._entries, len(self._marks)
+        if any(entry < 0 or entry & _ROW_MASK >= capacity for entry in entries):
+            return ["a heap names a row that there is not"]
+        marked = [BlockId(row) for row, mark in enumerate(self._marks) if mark]
+        rules = {
+            f"a heap is said to have {self._size} rows, and {len(marked)} are marked": self._size == sum(self._marks),
+            "not exactly the marked rows have an entry in their heap": sorted(self.ranks()) == marked,
+            "a heap is out of order": all(
+                entries[(place - 1) // 2] <= entry for place, entry in enumerate(entries[1:], 1)
+            ),
+            "a heap will give a number a second time": max(self._numbers, default=0) <= self._latest,
+        }
+        return [rule for rule, holds in rules.items() if not holds]
+
+    # --- inside -------------------------------------------------------------------------------------------------------
     def _counts(self, entry: int) -> bool:
         row = entry & _ROW_MASK
         return bool(self._marks[row]) and self._numbers[row] == entry >> _ROW_BITS & _NUMBER_MASK

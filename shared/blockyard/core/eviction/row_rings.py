@@ -138,3 +138,22 @@ class RowRings:
         following[sentinel] = row
         previous[row] = sentinel
         return taken
+
+    def violations(self) -> list[str]:
+        """What contradicts the invariants, for checks."""
+        following, previous, size = self._links, self._links_back, len(self._links)
+        linked = np.flatnonzero(following != _OUTSIDE)
+        after = following[linked]
+        if not (0 <= after.min() and after.max() < size):
+            return ["a ring names a row that there is not"]
+        if (previous[after] != linked).any() or (following[after] == _OUTSIDE).any():
+            return ["rows of a ring do not name each other"]
+        reached = sum(1 + self._walk(sentinel, len(linked)) for sentinel in self._sentinels)
+        return [f"{len(linked)} rows are linked, and the rings reach {reached}"] if reached != len(linked) else []
+
+    def _walk(self, sentinel: BlockId, limit: int) -> int:
+        """Rows of a ring, if it closes within so many."""
+        row, steps = self._next[sentinel], 0
+        while row != sentinel and steps < limit:
+            row, steps = self._next[row], steps + 1
+        return steps

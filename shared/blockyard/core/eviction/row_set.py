@@ -61,6 +61,11 @@ class RowSet:
             marks[row] = 0
         self._size -= len(rows)
 
+    def violations(self) -> list[str]:
+        """What contradicts the invariants, for checks."""
+        marked = sum(self._marks)
+        return [f"{self._size} rows are said to be in the order, and {marked} are"] if marked != self._size else []
+
     @staticmethod
     def _refuse_repeats(rows: Sequence[BlockId]) -> None:
         if len(set(rows)) != len(rows):

@@ -136,6 +136,29 @@ class S3FifoPolicy:
             self._count(row, _NEW)
             queue[row] = self._uses[row] = 0
 
+    def violations(self) -> list[str]:
+        """What contradicts the invariants, for checks."""
+        heaps = self._queues.values()
+        broken = [*self._rows.violations(), *self._front.violations()]
+        broken += [violation for heap in heaps for violation in heap.violations()]
+        if broken:
+            return broken
+        queued = [(row, number) for number, heap in self._queues.items() for row in heap.ranks()]
+        standing = [*self._front.rows(), *(row for row, _ in queued)]
+        rules = {
+            "not exactly the rows of the order stand in its queues": sorted(standing) == list(self._rows),
+            "a row stands in another queue than its own": all(number == self._queue[row] for row, number in queued),
+            "a row of the order does not count for its queue": all(
+                self._counted[row] == self._queue[row] != _NEW for row in standing
+            ),
+            "a queue has another size than it counts": all(
+                self._sizes[number] == self._counted.count(number) for number in self._queues
+            ),
+            "a row was used too often": max(self._uses) <= _MOST_USES,
+        }
+        return [rule for rule, holds in rules.items() if not holds]
+
+    # --- inside -------------------------------------------------------------------------------------------------------
     def _next_victim(self) -> BlockId:
         """Cut the small queue while it is above its share, else the main one, until a block has no use to show."""
         small, main, uses = self._queues[_SMALL], self._queues[_MAIN], self._uses
