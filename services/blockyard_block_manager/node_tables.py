@@ -76,7 +76,7 @@ class NodeTables:
     ) -> None:
         """Start without pools: their sizes come with the first attach of the offload-worker."""
         self.events: Final = events
-        self.pins: Final = PinTable()
+        self.pins: Final = PinTable(self._left)
         self.serving = False
         """Whether the worker is there and the tables say all that it holds: only then is an absent block a miss."""
         self.grants_open = False

@@ -3,18 +3,23 @@
 A pin is a row (owner, blocks, deadline). Ends of a pin: release by its owner, its deadline, death of the owner (the
 caller releases on behalf of the dead). Releasing an owner twice, or one that never pinned, is no error: the end of a
 lease and the end of its request may come in any order.
-Invariants: counts are sums over rows; a row releases its blocks exactly once.
+Invariants: counts are sums over rows; a row releases its blocks exactly once; blocks that are not kept after their last
+use and leave by the end of a pin are told to ``on_left`` in the same call.
 Threading: the owner thread of the pools whose blocks are pinned.
 """
 
 import heapq
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, unique
 from types import TracebackType
 from typing import Final, Self, final
 
+from blockyard.core.block_facts import BlockFacts
+from blockyard.core.errors import KernelError
 from blockyard.core.handles import ImmutableBlocks
+from blockyard.core.vocabulary import Tier
 
 NO_DEADLINE: Final = math.inf
 """For pins that only their owner ends, such as those of a job."""
@@ -45,6 +50,7 @@ class PinRow:
 
     owner: PinOwner
     blocks: ImmutableBlocks
+    tier: Tier
     deadline: float
 
 
@@ -52,10 +58,11 @@ class PinRow:
 class PinTable:
     """All pins; releases what is left when its ``with`` block ends or ``close`` is called."""
 
-    __slots__ = ("_compact_at", "_deadlines", "_rows", "_serial")
+    __slots__ = ("_compact_at", "_deadlines", "_on_left", "_rows", "_serial")
 
-    def __init__(self) -> None:
-        """Make an empty table."""
+    def __init__(self, on_left: Callable[[Tier, list[BlockFacts]], None]) -> None:
+        """Make an empty table; it tells ``on_left`` which blocks left the index of a tier, their rows being free."""
+        self._on_left = on_left
         self._rows: dict[PinOwner, dict[int, PinRow]] = {}
         # (deadline, serial, owner); entries of pins that ended or were renewed are skipped when they come up, and
         # dropped when they are the most: a waiting request renews its lease at every step of its engine.
@@ -80,9 +87,16 @@ class PinTable:
 
     # --- pins -----------------------------------------------------------------------------------------------------
     def add(self, owner: PinOwner, blocks: ImmutableBlocks, deadline: float = NO_DEADLINE) -> None:
-        """Keep ``blocks`` for ``owner`` beside what it pins already; the handle belongs to the table from now on."""
+        """Keep ``blocks`` for ``owner`` beside what it pins already; the handle belongs to the table from now on.
+
+        Raises:
+            HandleConsumedError: the handle is used up.
+            KernelError: the deadline is no time.
+        """
+        _require_time(deadline)
+        row = PinRow(owner, blocks, blocks.tier, deadline)
         self._serial += 1
-        self._rows.setdefault(owner, {})[self._serial] = PinRow(owner, blocks, deadline)
+        self._rows.setdefault(owner, {})[self._serial] = row
         if deadline != NO_DEADLINE:
             heapq.heappush(self._deadlines, (deadline, self._serial, owner))
             if len(self._deadlines) > self._compact_at:
@@ -95,14 +109,22 @@ class PinTable:
         self._compact_at = 2 * len(live) + _SLACK
 
     def replace(self, owner: PinOwner, blocks: ImmutableBlocks, deadline: float = NO_DEADLINE) -> None:
-        """Pin ``blocks`` for ``owner`` instead of what it pinned: a repeated reservation renews the lease."""
-        earlier = self._rows.pop(owner, {})
+        """Pin ``blocks`` for ``owner`` instead of what it pinned: a repeated reservation renews the lease.
+
+        Raises as ``add`` does.
+        """
+        earlier = tuple(self._rows.get(owner, ()))
         self.add(owner, blocks, deadline)
-        for row in earlier.values():
-            row.blocks.release()
+        rows = self._rows[owner]
+        self._end([rows.pop(serial) for serial in earlier])
 
     def transfer(self, owner: PinOwner, heir: PinOwner, deadline: float = NO_DEADLINE) -> int:
-        """Make all pins of ``owner`` pins of ``heir`` with a new deadline; returns how many."""
+        """Make all pins of ``owner`` pins of ``heir`` with a new deadline; returns how many.
+
+        Raises:
+            KernelError: the deadline is no time.
+        """
+        _require_time(deadline)
         rows = self._rows.pop(owner, {})
         for row in rows.values():
             self.add(heir, row.blocks, deadline)
@@ -114,13 +136,12 @@ class PinTable:
         A chain is mostly pinned from its head; from its head it would be put in order again with every block released.
         """
         rows = self._rows.pop(owner, {})
-        for row in reversed(rows.values()):
-            row.blocks.release()
+        self._end(reversed(rows.values()))
         return len(rows)
 
     def expire(self, now: float) -> tuple[PinOwner, ...]:
         """End every pin whose deadline is at or before ``now``; returns the owners, one entry per pin."""
-        ended: list[PinOwner] = []
+        ended: list[PinRow] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             _, serial, owner = heapq.heappop(self._deadlines)
             rows = self._rows.get(owner)
@@ -129,9 +150,18 @@ class PinTable:
                 continue
             if not rows:
                 del self._rows[owner]
-            row.blocks.release()
-            ended.append(owner)
-        return tuple(ended)
+            ended.append(row)
+        self._end(ended)
+        return tuple(row.owner for row in ended)
+
+    def _end(self, rows: Iterable[PinRow]) -> None:
+        left: dict[Tier, list[BlockFacts]] = {}
+        for row in rows:
+            facts = row.blocks.release()
+            if facts:
+                left.setdefault(row.tier, []).extend(facts)
+        for tier, gone in left.items():
+            self._on_left(tier, gone)
 
     def close(self) -> None:
         """End all pins. Idempotent."""
@@ -147,3 +177,8 @@ class PinTable:
     ) -> None:
         """End all pins."""
         self.close()
+
+
+def _require_time(deadline: float) -> None:
+    if math.isnan(deadline):
+        raise KernelError("a deadline is a time", deadline=deadline)
