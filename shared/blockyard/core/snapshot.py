@@ -6,8 +6,10 @@
 
 A cut holds the events that would make the set out of nothing. They are encoded when a chunk is asked for: the section
 that makes a cut pays for the copy of the columns only. A cut is shared by all who ask within a second, and kept for
-those who fetch its chunks.
-Invariants: fold of all chunks = fold of the events 1 to w; a chunk with another checksum than its payloads is refused.
+those who fetch its chunks. Where there is no room for one more, the latest is shared longer: who gets it asks for the
+events since, as everybody does after a cut. None is dropped for room, or those who fetch it would begin anew for ever.
+Invariants: fold of all chunks = fold of the events 1 to w; a chunk with another checksum than its payloads is refused;
+all cuts together fill ``MOST_KEPT_BYTES`` at most, or there is one.
 Threading: owned by one thread.
 """
 
@@ -26,6 +28,8 @@ from blockyard.core.vocabulary import Epoch, EventSeq
 
 SHARED_SECONDS: Final = 1.0
 KEPT_SECONDS: Final = 30.0
+MOST_KEPT_BYTES: Final = 128 << 20
+"""Of all cuts, as they will be encoded."""
 _EVENT_BYTES: Final = 512
 _BLOCK_BYTES: Final = 36
 """Key, parent and position."""
@@ -71,6 +75,7 @@ class _Cut:
     number: int
     made: float
     watermark: EventSeq
+    size_bytes: int
     parts: tuple[tuple[StoredEvent, ...], ...]
 
 
@@ -78,7 +83,7 @@ class _Cut:
 class Snapshots:
     """Cuts of one life of a publisher."""
 
-    __slots__ = ("_clock", "_content", "_cuts", "_encoder", "_epoch", "_instance", "_made")
+    __slots__ = ("_clock", "_content", "_cuts", "_encoder", "_epoch", "_instance", "_made", "_most_kept_bytes")
 
     def __init__(
         self,
@@ -87,6 +92,7 @@ class Snapshots:
         content: Callable[[], SnapshotContent],
         encoder: EventEncoder,
         clock: Clock,
+        most_kept_bytes: int = MOST_KEPT_BYTES,
     ) -> None:
         """Start without a cut.
 
@@ -96,22 +102,28 @@ class Snapshots:
             content: copies what is held, within one section.
             encoder: as of the outbox.
             clock: tells how old a cut is.
+            most_kept_bytes: of all cuts together; a larger one is made when there is no other.
         """
         self._instance = instance
         self._epoch = epoch
         self._content = content
         self._encoder = encoder
         self._clock = clock
+        self._most_kept_bytes = most_kept_bytes
         self._cuts: dict[int, _Cut] = {}
         self._made = 0
 
     def first_chunk(self) -> SnapshotChunk:
-        """First chunk of the latest cut; of a new one where that is older than a second."""
+        """First chunk of the latest cut; of a new one where that is older than a second and there is room for one."""
         self._forget_old()
         latest = self._cuts.get(self._made)
-        if latest is None or self._clock.monotonic() - latest.made > SHARED_SECONDS:
+        if latest is None or (self._clock.monotonic() - latest.made > SHARED_SECONDS and self._has_room(latest)):
             latest = self._cut()
         return self._chunk(latest, 0)
+
+    def _has_room(self, latest: _Cut) -> bool:
+        """Whether one more like the latest, which it will hardly differ from, fits."""
+        return sum(cut.size_bytes for cut in self._cuts.values()) + latest.size_bytes <= self._most_kept_bytes
 
     def chunk(self, cut: int, index: int) -> SnapshotChunk | None:
         """A later chunk; None where the cut is gone or has none of this index: begin anew."""
@@ -122,7 +134,8 @@ class Snapshots:
     def _cut(self) -> _Cut:
         content = self._content()
         self._made += 1
-        cut = _Cut(self._made, self._clock.monotonic(), content.watermark, _parts(content.events))
+        size = sum(map(_size_of, content.events))
+        cut = _Cut(self._made, self._clock.monotonic(), content.watermark, size, _parts(content.events))
         self._cuts[cut.number] = cut
         return cut
 
@@ -146,13 +159,17 @@ def checksum_of(payloads: Sequence[bytes]) -> int:
     return state.intdigest()
 
 
+def _size_of(event: StoredEvent) -> int:
+    return _EVENT_BYTES + _BLOCK_BYTES * len(event.blocks)
+
+
 def _parts(events: Sequence[StoredEvent]) -> tuple[tuple[StoredEvent, ...], ...]:
     """Consecutive events that fit into one chunk each; one part without events where nothing is held."""
     parts: list[tuple[StoredEvent, ...]] = []
     part: list[StoredEvent] = []
     size = 0
     for event in events:
-        cost = _EVENT_BYTES + _BLOCK_BYTES * len(event.blocks)
+        cost = _size_of(event)
         if part and size + cost > MAX_ANSWER_BYTES:
             parts.append(tuple(part))
             part, size = [], 0

@@ -6,7 +6,7 @@ from blockyard.core.errors import MalformedFrameError, RequestError
 from blockyard.core.event_recovery import MAX_ANSWER_BYTES, ReplayOutcome, replay
 from blockyard.core.events import BlockColumns, BlockScope, ClearedEvent, EventOwner, KvEvent, OwnerKind, StoredEvent
 from blockyard.core.outbox import MESSAGE_OVERHEAD_BYTES, Outbox
-from blockyard.core.snapshot import KEPT_SECONDS, SnapshotChunk, SnapshotContent, Snapshots
+from blockyard.core.snapshot import KEPT_SECONDS, MOST_KEPT_BYTES, SnapshotChunk, SnapshotContent, Snapshots
 from blockyard.core.vocabulary import ROOT_KEY, ContentKey, Epoch, EventSeq, IdentityDigest, Tier
 from blockyard.testing.clock import FakeClock
 from blockyard.wire.event_codec import decode_event, encode_event
@@ -57,7 +57,7 @@ def test_answer_that_would_be_too_long_ends_early_but_never_empty() -> None:
 class Node:
     """A publisher that holds some events' worth of blocks."""
 
-    def __init__(self, events: int, blocks: int = 1_000) -> None:
+    def __init__(self, events: int, blocks: int = 1_000, most_kept_bytes: int = MOST_KEPT_BYTES) -> None:
         self.clock = FakeClock()
         self.cuts = 0
         columns = BlockColumns(
@@ -67,7 +67,7 @@ class Node:
         )
         stored = StoredEvent(NODE, Tier.G2, BlockScope(IdentityDigest(bytes(32))), columns)
         self.content = SnapshotContent(EventSeq(40), [stored] * events)
-        self.snapshots = Snapshots("node-a", Epoch(7), self.cut, encode_event, self.clock)
+        self.snapshots = Snapshots("node-a", Epoch(7), self.cut, encode_event, self.clock, most_kept_bytes)
 
     def cut(self) -> SnapshotContent:
         self.cuts += 1
@@ -112,6 +112,30 @@ def test_cut_is_shared_within_a_second_and_kept_for_those_who_fetch_it() -> None
     node.clock.advance(0.1)
     assert node.snapshots.chunk(first.cut, 1) is None
     assert node.snapshots.chunk(second.cut, second.count) is None
+
+
+def test_without_room_for_one_more_cut_the_latest_is_shared_until_an_older_one_is_forgotten() -> None:
+    node = Node(events=2, most_kept_bytes=2 * 2 * (1_000 * 36 + 512))
+    begun: list[int] = []
+    for _ in range(4):
+        begun.append(node.snapshots.first_chunk().cut)
+        node.clock.advance(1.5)
+    assert begun == [1, 2, 2, 2]
+    assert node.snapshots.chunk(1, 0) is not None, "those who fetch the first cut are not cut off"
+    node.clock.advance(KEPT_SECONDS - 6.0)
+    assert (node.snapshots.first_chunk().cut, node.cuts) == (2, 2)
+    node.clock.advance(0.1)
+    assert (node.snapshots.first_chunk().cut, node.cuts) == (3, 3)
+
+
+def test_a_cut_that_is_larger_than_all_may_be_is_the_only_one() -> None:
+    node = Node(events=2, most_kept_bytes=1)
+    assert node.snapshots.first_chunk().cut == 1
+    node.clock.advance(KEPT_SECONDS)
+    assert node.snapshots.first_chunk().cut == 1
+    node.clock.advance(0.1)
+    assert node.snapshots.first_chunk().cut == 2
+    assert node.snapshots.chunk(1, 0) is None
 
 
 @pytest.mark.parametrize("payloads", [(b"",), (b"ab", b"c"), (b"a", b"bc", b"")])
