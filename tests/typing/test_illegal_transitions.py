@@ -1,9 +1,32 @@
 """The type checker refuses what the block lifecycle forbids; each line names the error it must give."""
 
 import re
+from inspect import getmembers
 from pathlib import Path
 
+import pytest
 from mypy import api
+
+from blockyard.core.handles import CompleteBlocks, DoomedBlocks, ImmutableBlocks, MutableBlocks, WeakBlocks
+
+HOLDERS: dict[str, tuple[type, set[str]]] = {
+    "mutable": (MutableBlocks, {"release", "split", "stage", "written"}),
+    "complete": (CompleteBlocks, {"register", "release", "reset"}),
+    "held": (
+        ImmutableBlocks,
+        {"clone", "downgrade", "facts", "keys", "release", "reset_on_release", "split", "tier"},
+    ),
+    "weak": (WeakBlocks, {"upgrade"}),
+    "doomed": (DoomedBlocks, {"cut", "facts", "release", "split"}),
+}
+"""All that a holder may do or read in each state, besides rows and generations."""
+VERBS = sorted(set().union(*(verbs for _, verbs in HOLDERS.values())))
+NOT_OFFERED = [
+    f"    {holder}.{verb}  # attr-defined"
+    for holder, (_, verbs) in HOLDERS.items()
+    for verb in VERBS
+    if verb not in verbs
+]
 
 SNIPPET = """
 from blockyard.core.block_facts import StagedColumns
@@ -19,6 +42,10 @@ def legal(mutable: MutableBlocks, names: StagedColumns) -> WeakBlocks:
         return held.downgrade()
 
 
+class Another(MutableBlocks):  # misc
+    ...
+
+
 def illegal(
     mutable: MutableBlocks,
     complete: CompleteBlocks,
@@ -30,18 +57,7 @@ def illegal(
     pool: BlockPool,
     registry: BlockRegistry,
 ) -> None:
-    mutable.register()  # attr-defined
-    mutable.clone()  # attr-defined
-    complete.stage(names)  # attr-defined
-    complete.clone()  # attr-defined
-    held.stage(names)  # attr-defined
-    held.register()  # attr-defined
-    held.reset()  # attr-defined
-    weak.release()  # attr-defined
-    weak.keys  # attr-defined
     weak.upgrade().release()  # union-attr
-    doomed.upgrade()  # attr-defined
-    doomed.register()  # attr-defined
     complete.register().release()  # attr-defined
     mutable.stage(raw)  # arg-type
     StagedColumns(keys=[raw], parents=[], positions=[], identity=IdentityDigest(raw))  # list-item
@@ -50,13 +66,6 @@ def illegal(
     key: ContentKey = raw  # assignment
     generation: Generation = row  # assignment
     held.ids = (row,)  # misc
-    complete.written(0)  # attr-defined
-    held.written(0)  # attr-defined
-    mutable.reset_on_release(True)  # attr-defined
-    complete.reset_on_release(True)  # attr-defined
-    weak.reset_on_release(True)  # attr-defined
-    doomed.reset()  # attr-defined
-    weak.split([0])  # attr-defined
     pool.allocate(1).ids  # attr-defined
     pool.match_scattered([key]).release()  # attr-defined
     pool.match_scattered([key]).places[0] + 1  # operator
@@ -65,9 +74,17 @@ def illegal(
     registry.holds("g2", [key], GroupId(0))  # arg-type
     registry.attached(key, str)[0] + 1  # operator
     BlockPool(Tier.G2, 1, LruPolicy, duplicates=True)  # arg-type
+    MutableBlocks.offer = doomed  # attr-defined
 """
-
+SNIPPET += "\n".join(NOT_OFFERED)
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_each_state_offers_its_own_verbs_and_no_other(holder: str) -> None:
+    state, verbs = HOLDERS[holder]
+    offered = {name for name, _ in getmembers(state) if not name.startswith("_")}
+    assert offered == verbs | {"generations", "ids"}
 
 
 def test_illegal_transitions_do_not_type_check(tmp_path: Path) -> None:
