@@ -24,11 +24,12 @@ def test_one_hundred_thousand_blocks_used_once_leave_unseen_ones_at_zero() -> No
     sketch = FrequencySketch(SMALL)
     sketch.touch([key(number) for number in range(100_000)])
     unseen = sketch.estimate([key(f"unseen {number}") for number in range(20_000)])
-    assert sum(unseen) / len(unseen) < 0.1
-    assert sum(estimate >= 3 for estimate in unseen) / len(unseen) < 0.01
+    # A tenth of each row is in use, so four independent counters are all in use for one key of ten thousand.
+    assert sum(unseen) / len(unseen) < 0.001
+    assert max(unseen) < 3
     seen = sketch.estimate([key(number) for number in range(20_000)])
     assert min(seen) >= 1
-    assert sum(seen) / len(seen) < 1.1
+    assert sum(seen) / len(seen) < 1.001
 
 
 @pytest.mark.parametrize("touches", range(1, 16))
