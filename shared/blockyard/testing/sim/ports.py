@@ -26,7 +26,10 @@ class PortFaults:
 
 
 class LossyPort:
-    """Carries messages in any order, once, more than once, late or never."""
+    """Carries messages in any order, once, more than once, late or never; but to the life they were sent to only.
+
+    A new process is reached by new connections alone: what an earlier one was sent went with its socket.
+    """
 
     def __init__(self, world: SimWorld, faults: PortFaults) -> None:
         """Use ``faults``, which others may share."""
@@ -35,13 +38,13 @@ class LossyPort:
 
     def send(self, receiver: Process, message: Section) -> None:
         """Have a process run what a message makes it do."""
-        chance, faults = self._world.random, self.faults
+        chance, faults, life = self._world.random, self.faults, receiver.life
         for _ in range(1 + (chance.random() < faults.repeat)):
             if chance.random() < faults.loss:
                 continue
             late = chance.random() < faults.late
             delay = chance.uniform(0.0, faults.late_seconds if late else faults.usual_seconds)
-            self._world.after(delay, lambda: receiver.run(message))
+            self._world.after(delay, lambda: receiver.run(message) if receiver.life == life else None)
 
 
 class StreamPort:
