@@ -3,30 +3,34 @@
 What is copied, and when, is decided by the plan of the core; here blocks wait in its queue, prefixes first, until G3
 has free slots. G3 frees slots ahead of need: evicted blocks leave the table at once, but their slots may be granted
 only after their FREE headers are durable. A queued block holds no pin; if it has left G2 by its turn, there is nothing
-to copy and that is counted.
+to copy and that is counted. Whoever is granted slots of G2 keeps to one rule: stores and slots for ranks, which can
+wait, get what ``g2_room`` says; loads, which requests wait for, get what there is. What has to leave G2 for either
+before it was written is counted by ``evicted``.
 Invariants: sources are pinned from the plan of a job until it has settled; a block is on its way into G3 at most once;
 ``offloaded`` to G3 is announced only for items that the worker reported durable.
 Threading: owned by the event loop of the service. No await.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final
 
+from blockyard.core.block_facts import BlockFacts
 from blockyard.core.block_name import BlockName
 from blockyard.core.clear_scope import ClearScope
 from blockyard.core.clock import Clock
 from blockyard.core.events import BlockScope
 from blockyard.core.handles import MutableBlocks
 from blockyard.core.offload_plan import OffloadPlan, OffloadRefusal, WritePolicy
-from blockyard.core.offload_queue import OffloadCopy, OffloadQueue
 from blockyard.core.pins import PinKind, PinOwner
-from blockyard.core.vocabulary import ContentKey, GroupId, IdentityDigest, ItemStatus, JobKind, Lane, Tier, WorkerRole
+from blockyard.core.vocabulary import ContentKey, GroupId, ItemStatus, JobKind, Lane, Tier, WorkerRole
 from blockyard.core.watermarks import Reserve, Watermarks
 from blockyard.core.work_queue import QueueLimits
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard_block_manager.causes import Cause, cause_of
+from blockyard_block_manager.disk_queue import DiskCopy, DiskName, DiskQueue
 from blockyard_block_manager.flights import Flights
 from blockyard_block_manager.job_desk import JobDesk
 from blockyard_block_manager.job_order import JobOrder, OrderEnd, OrderReport, Places
@@ -35,25 +39,11 @@ from blockyard_block_manager.manager_metrics import DropReason, ManagerMetrics
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.node_tables import NodeTables
 from blockyard_block_manager.slot_freer import SlotFreer
+from blockyard_block_manager.windowed_groups import WindowedGroups
 from blockyard_block_manager.write_ahead import WriteAhead
 
 _RESERVE_SHARE: Final = 64
 """G3 keeps 1/64 of its slots, at least one job's worth, free or on their way to it, as far as blocks wait for them."""
-
-
-class _DiskName(NamedTuple):
-    tier: Tier
-    scope: BlockScope
-    key: ContentKey
-
-
-class _Wanted(NamedTuple):
-    name: BlockName
-    scope: BlockScope
-    trace: TraceParent
-
-
-_Copies = Sequence[OffloadCopy[_DiskName, _Wanted]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +51,7 @@ class _GroupView:
     """What the plan asks about blocks of one scope."""
 
     tables: NodeTables
-    queue: OffloadQueue[_DiskName, BlockScope, _Wanted]
+    queue: DiskQueue
     scope: BlockScope
 
     def in_g2(self, key: ContentKey) -> BlockName | None:
@@ -69,10 +59,10 @@ class _GroupView:
 
     def in_g3(self, key: ContentKey) -> bool:
         held = self.tables.holds(Tier.G3, [key], self.scope.group)[0]
-        return held or self.queue.under_way(_DiskName(Tier.G3, self.scope, key))
+        return held or self.queue.under_way(DiskName(self.scope, key))
 
     def queued(self, key: ContentKey) -> bool:
-        return _DiskName(Tier.G3, self.scope, key) in self.queue
+        return DiskName(self.scope, key) in self.queue
 
 
 class DiskWriter:
@@ -86,6 +76,7 @@ class DiskWriter:
         desk: JobDesk,
         landing: Landing,
         freer: SlotFreer,
+        windows: WindowedGroups,
         metrics: ManagerMetrics,
         clock: Clock,
     ) -> None:
@@ -96,19 +87,16 @@ class DiskWriter:
         self._desk = desk
         self._landing = landing
         self._freer = freer
+        self._windows = windows
         self._metrics = metrics
         self._plan = OffloadPlan(profile.disk_rules, profile.block_bytes, clock)
         self._ahead = (
             WriteAhead(tables, profile.max_items) if profile.disk_rules.policy is WritePolicy.WRITE_BACK else None
         )
-        self._queue: OffloadQueue[_DiskName, BlockScope, _Wanted] = OffloadQueue(
-            QueueLimits(profile.g3_queue_blocks, profile.g3_queue_bytes)
-        )
+        self._queue = DiskQueue(QueueLimits(profile.g3_queue_blocks, profile.g3_queue_bytes), profile.block_bytes)
         self._reserve: Reserve | None = None
         self._open_jobs = 0
         self._numbers = count(1)
-        self.windowed: Callable[[IdentityDigest, GroupId], bool] = lambda identity, group: False
-        """Whether rows of a group are of use without those before them."""
 
     @property
     def waiting(self) -> int:
@@ -116,18 +104,23 @@ class DiskWriter:
         return self._queue.waiting
 
     @property
+    def _usable(self) -> bool:
+        """Whether this node has a disk."""
+        return self._profile.g3_enabled and self._tables.has(Tier.G3)
+
+    @property
     def _at_work(self) -> bool:
         return self._open_jobs > 0 or self._freer.at_work(Tier.G3)
 
     def g2_room(self, limit: int) -> int:
-        """Blocks, up to ``limit``, that stores may bring into G2 without pushing out what is still to be written.
+        """Slots, up to ``limit``, that who can wait may be granted without pushing out what is still to be written.
 
         A disk that gets nothing done holds nobody up.
         """
         room = min(self._tables.room(Tier.G2), limit)
         if self._ahead is None:
             return 0 if self._queue.waiting and self._at_work else room
-        if not self._profile.g3_enabled or not self._tables.has(Tier.G3):
+        if not self._usable:
             return room
         spare = self._ahead.spare(room)
         if spare < room:
@@ -151,23 +144,33 @@ class DiskWriter:
         if self._plan.rules.least_uses > 1:
             self.store(scope, names, trace)
 
+    def evicted(self, blocks: Sequence[BlockFacts]) -> None:
+        """Blocks are about to leave G2 for others: those that were still to be written never will be."""
+        names = [DiskName(self._scope_of(block), block.key) for block in blocks]
+        waiting = [name for name in names if name in self._queue]
+        lost = len(waiting)
+        if self._ahead is not None and self._usable:
+            unplanned = [block for block, name in zip(blocks, names, strict=True) if name not in self._queue]
+            lost += self._ahead.unwritten(unplanned)
+        self._queue.cancel(waiting)
+        self._metrics.dropped(DropReason.GONE_FROM_G2, lost)
+
     def left(self, blocks: Sequence[tuple[ContentKey, GroupId]]) -> None:
         """Blocks left G2."""
+        self._plan.left(blocks)
         if self._ahead is not None:
             self._ahead.take_back(blocks)
 
     def store(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent = NO_TRACE) -> None:
         """Blocks are in G2: write through what G3 does not hold."""
-        if self._ahead is None and self._profile.g3_enabled and self._tables.has(Tier.G3):
+        if self._ahead is None and self._usable:
             self._want(scope, names, trace)
             self.pump()
 
     def clear(self, scope: ClearScope) -> int:
         """Forget what waits and is in scope; returns how many blocks that were."""
-        places = [(copy.name, copy.work.scope) for copy in self._queue.waiting_copies()]
-        names = [name for name, own in places if scope.covers(own.identity, own.tenant)]
-        for name in names:
-            self._queue.cancel(name)
+        names = self._queue.in_scope(scope)
+        self._queue.cancel(names)
         if self._ahead is not None:
             self._ahead.clear()
         self._metrics.dropped(DropReason.CLEARED, len(names))
@@ -177,9 +180,8 @@ class DiskWriter:
         """Issue jobs for what waits, as far as slots are free and jobs may be open."""
         if not self._desk.answering(WorkerRole.OFFLOAD_WORKER) or not self._tables.grants_open:
             return
-        if self._ahead is not None and self._profile.g3_enabled and self._tables.has(Tier.G3):
-            for scope, names in self._tables.named(self._ahead.due()).items():
-                self._want(scope, names, NO_TRACE)
+        if self._usable:
+            self._ask_again()
         if not self._queue.waiting:
             return
         self._make_room()
@@ -190,6 +192,15 @@ class DiskWriter:
         self._make_room()
 
     # --- inside -------------------------------------------------------------------------------------------------------
+    def _ask_again(self) -> None:
+        """Want what there are bytes for again, and what is to be written ahead."""
+        wanted = self._plan.due_again(self._profile.max_items)
+        if self._ahead is not None:
+            self._ahead.take_back(wanted)
+            wanted = self._ahead.due()
+        for scope, names in self._tables.named(wanted).items():
+            self._want(scope, names, NO_TRACE)
+
     def _count(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
         self._plan.used(names, scope.group)
         if self._ahead is not None:
@@ -207,18 +218,11 @@ class DiskWriter:
         """Queue what the plan selects, prefixes first: the deepest blocks of all make room when there is too much."""
         view = _GroupView(self._tables, self._queue, scope)
         decision = self._plan.select(names, scope.group, view, needs_parents=self._needs_parents(scope))
-        before = self._queue.dropped
         for name in decision.admitted:
-            offer = self._queue.offer(
-                _DiskName(Tier.G3, scope, name.key),
-                _Wanted(name, scope, trace),
-                lane=scope,
-                priority=-name.position,
-                size_bytes=self._profile.block_bytes,
-            )
+            dropped = self._queue.offer(scope, name, trace)
+            self._metrics.dropped(DropReason.G3_QUEUE, len(dropped))
             if self._ahead is not None:
-                self._ahead.give_up((dropped.key, dropped.scope.group) for dropped in offer.dropped)
-        self._metrics.dropped(DropReason.G3_QUEUE, self._queue.dropped - before)
+                self._ahead.give_up((each.key, each.scope.group) for each in dropped)
         for name, refusal in decision.refused.items():
             self._refuse(scope, [name], refusal)
 
@@ -237,21 +241,16 @@ class DiskWriter:
 
     def _refuse_hopeless(self, short: int) -> None:
         """Give up waiting blocks whose prefixes would have to leave G3 for them."""
-        victims: dict[GroupId, set[ContentKey]] = {}
+        victims: dict[BlockScope, list[ContentKey]] = {}
         for block in self._tables.next_victims(Tier.G3, short):
-            victims.setdefault(block.group, set()).add(block.key)
-        waiting: dict[BlockScope, list[BlockName]] = {}
-        for copy in self._queue.waiting_copies():
-            waiting.setdefault(copy.work.scope, []).append(copy.work.name)
-        for scope, names in waiting.items():
-            if not self._needs_parents(scope):
-                continue
-            refused = self._plan.hopeless(names, victims.get(scope.group, ()))
-            for name in refused:
-                self._queue.cancel(_DiskName(Tier.G3, scope, name.key))
-            self._refuse(scope, refused, OffloadRefusal.NEXT_VICTIM)
+            victims.setdefault(self._scope_of(block), []).append(block.key)
+        for scope, keys in victims.items():
+            if self._needs_parents(scope):
+                refused = self._plan.hopeless(keys, partial(self._queue.behind, scope))
+                self._queue.cancel(DiskName(scope, name.key) for name in refused)
+                self._refuse(scope, refused, OffloadRefusal.NEXT_VICTIM)
 
-    def _next_batch(self, limit: int) -> _Copies:
+    def _next_batch(self, limit: int) -> Sequence[DiskCopy]:
         """Begin the most urgent copies of one scope that are still to be made; perhaps none."""
         copies = self._queue.take(limit)
         scope = copies[0].work.scope
@@ -263,6 +262,7 @@ class DiskWriter:
         own, view = {copy.name.key for copy in copies}, _GroupView(self._tables, self._queue, scope)
         decision = self._plan.confirm(
             [copy.work.name for copy in there],
+            scope.group,
             lambda key: key not in own and view.in_g3(key),
             needs_parents=self._needs_parents(scope),
         )
@@ -272,7 +272,10 @@ class DiskWriter:
         return [copy for copy in there if copy.work.name not in decision.refused]
 
     def _needs_parents(self, scope: BlockScope) -> bool:
-        return not self.windowed(scope.identity, scope.group)
+        return (scope.identity, scope.group) not in self._windows
+
+    def _scope_of(self, block: BlockFacts) -> BlockScope:
+        return BlockScope(block.identity, block.tenant, block.group, self._profile.block_tokens)
 
     def _refuse(self, scope: BlockScope, names: Sequence[BlockName], refusal: OffloadRefusal) -> None:
         self._metrics.not_written(refusal, len(names))
@@ -282,7 +285,7 @@ class DiskWriter:
         if self._ahead is not None:
             self._ahead.give_up((name.key, scope.group) for name in names)
 
-    def _issue(self, copies: _Copies, cause: Cause) -> None:
+    def _issue(self, copies: Sequence[DiskCopy], cause: Cause) -> None:
         scope, names = copies[0].work.scope, tuple(copy.work.name for copy in copies)
         keys = [name.key for name in names]
         sources = self._tables.pool(Tier.G2).scan(keys, scope.group)  # a copy is no use
@@ -306,7 +309,7 @@ class DiskWriter:
         self._desk.hand_in(order, lambda report: self._settled(copies, order, granted, owner, report))
 
     def _settled(
-        self, copies: _Copies, order: JobOrder, granted: MutableBlocks, owner: PinOwner, report: OrderReport
+        self, copies: Sequence[DiskCopy], order: JobOrder, granted: MutableBlocks, owner: PinOwner, report: OrderReport
     ) -> None:
         self._open_jobs -= 1
         if report.end is OrderEnd.NEVER_RAN:

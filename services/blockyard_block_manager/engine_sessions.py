@@ -16,13 +16,14 @@ from typing import Final
 from blockyard.core.errors import RequestError, UnknownSessionError
 from blockyard.core.events import EventOwner, OwnerKind
 from blockyard.core.identity import ModelIdentity
-from blockyard.core.kv_groups import GroupKind, KvGroup
+from blockyard.core.kv_groups import KvGroup
 from blockyard.core.vocabulary import EngineBlockId, EngineId, Executor, GroupId, IdentityDigest, SessionId, Tier
 from blockyard.wire.connector_channel import Hello
 from blockyard_block_manager.engine_checks import check_hello, kv_groups
 from blockyard_block_manager.event_log import EventLog
 from blockyard_block_manager.g1_set import G1Change, G1Row, G1Set
 from blockyard_block_manager.node_profile import NodeProfile
+from blockyard_block_manager.windowed_groups import WindowedGroups
 
 _MAPPINGS_PER_EPOCH_BITS: Final = 20
 
@@ -81,13 +82,13 @@ class EngineSession:
 class EngineSessions:
     """All connected engines."""
 
-    def __init__(self, profile: NodeProfile, events: EventLog) -> None:
-        """Start without engines."""
+    def __init__(self, profile: NodeProfile, events: EventLog, windows: WindowedGroups) -> None:
+        """Start without engines; tell ``windows`` what they say of their groups."""
         self._profile = profile
         self._events = events
         self._sessions: dict[tuple[EngineId, int], EngineSession] = {}
         self._mappings = 0
-        self._windowed: set[tuple[IdentityDigest, GroupId]] = set()
+        self._windows = windows
 
     def __iter__(self) -> Iterator[EngineSession]:
         """Connected engines, oldest first."""
@@ -96,10 +97,6 @@ class EngineSessions:
     def __len__(self) -> int:
         """Connected engines."""
         return len(self._sessions)
-
-    def windowed(self, identity: IdentityDigest, group: GroupId) -> bool:
-        """Whether an engine of this life said that a group of its model has a window."""
-        return (identity, group) in self._windowed
 
     def of(self, engine: EngineId, dp_rank: int) -> EngineSession | None:
         """Session of an engine, if it is connected."""
@@ -129,8 +126,7 @@ class EngineSessions:
             executor=Executor(hello.executor),
         )
         self._sessions[session.engine, session.dp_rank] = session
-        windows = (group.group for group in groups if group.kind is GroupKind.SLIDING_WINDOW)
-        self._windowed.update((session.identity, group) for group in windows)
+        self._windows.learn(session.identity, groups)
         return session
 
     def ranks_complete(self, session: EngineSession) -> int:

@@ -53,6 +53,7 @@ from blockyard_block_manager.landing import Landing
 from blockyard_block_manager.leases import Leases
 from blockyard_block_manager.load import LoadCallback, SharedIndex
 from blockyard_block_manager.loading_switch import LoadingSwitch
+from blockyard_block_manager.lower_tiers import LowerTiers
 from blockyard_block_manager.manager_metrics import ManagerMetrics
 from blockyard_block_manager.manager_spans import ManagerSpans
 from blockyard_block_manager.node_gauges import show_sizes
@@ -66,6 +67,7 @@ from blockyard_block_manager.shared_catalogue import SharedCatalogue
 from blockyard_block_manager.slot_freer import SlotFreer
 from blockyard_block_manager.stager import Stager
 from blockyard_block_manager.store_grants import EngineGrants
+from blockyard_block_manager.windowed_groups import WindowedGroups
 
 Decided = TypeVar("Decided")
 
@@ -98,7 +100,8 @@ class NodeCore:
             payload_bytes=profile.block_bytes,
             queue_limit=profile.queue_limit,
         )
-        self.sessions: Final = EngineSessions(profile, self.events)
+        windows = WindowedGroups()
+        self.sessions: Final = EngineSessions(profile, self.events, windows)
         self.catalogue: Final = SharedCatalogue(self.events, profile.shared_catalogue_blocks)
         self.leases: Final = Leases(profile, self.tables, clock)
         self.flights: Final = Flights()
@@ -108,25 +111,25 @@ class NodeCore:
         self._metrics = metrics
         self._freer = SlotFreer(self.tables, self.desk, clock, profile.max_items)
         landing = Landing(self.tables, self.flights, self._freer, metrics)
-        landing.on_g2 = self._landed_in_g2
-        self._disk = DiskWriter(profile, self.tables, self.flights, self.desk, landing, self._freer, metrics, clock)
+        self._disk = DiskWriter(
+            profile, self.tables, self.flights, self.desk, landing, self._freer, windows, metrics, clock
+        )
         self._offloader = Offloader(profile, self.tables, self.flights, self.desk, landing, self._disk, metrics)
         planner = PackPlanner(
             PackGeometry(profile.block_bytes, profile.pack_target_bytes), tail_idle_seconds=profile.tail_idle_seconds
         )
         self._packs = PackWriter(profile, self.tables, self.desk, self._freer, self.catalogue, planner, clock)
-        self.tables.on_left = self._left
+        below = LowerTiers(self._disk, self._packs, metrics)
+        landing.on_g2, self.tables.on_evicted, self.tables.on_left = below.landed, below.evicted, below.left
         stager = Stager(profile, self.tables, self.flights, self.desk, landing, self._freer, self._packs)
         self.loads: Final = Onboarder(
             profile, self.tables, self.flights, self.desk, stager, self._freer, index, clock, metrics, self.spans
         )
         self.loads.on_used = self._disk.used
-        self._disk.windowed = self.sessions.windowed
         self.recovery: Final = Recovery(profile, self.tables, self.desk, self._freer)
-        grants = EngineGrants(profile, self.tables, self.desk, self.flights, landing, ArenaWriters(clock))
+        grants = EngineGrants(profile, self.tables, self.desk, self.flights, landing, self._disk, ArenaWriters(clock))
         self.ranks: Final = RankWriters(grants, self.loads.staged, self.recovery)
         self._clearing = Clearing(self.tables, self.desk, self._freer, self._offloader, self._disk, self.recovery)
-        self.tables.on_evicted = metrics.evicted
         metrics.block_size(profile.block_bytes, profile.block_tokens)
         self._offers = G2Offers(profile, self.tables, self.desk, self._disk, self._packs, index, self._end_section)
         self._grants_were_open = False
@@ -371,16 +374,6 @@ class NodeCore:
         self._freer.close()
 
     # --- inside -------------------------------------------------------------------------------------------------------
-    def _landed_in_g2(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent) -> None:
-        if names:
-            self._disk.landed(scope, names, trace)
-            self._packs.landed(scope, names, trace)
-
-    def _left(self, tier: Tier, blocks: Sequence[tuple[ContentKey, GroupId]]) -> None:
-        if tier is Tier.G2:
-            self._disk.left(blocks)
-            self._packs.left(blocks)
-
     def _end_section(self) -> None:
         self._freer.collect()
         if self.tables.grants_open and not self._grants_were_open:

@@ -90,8 +90,8 @@ class NodeTables:
         self._stale: dict[BlockId, Generation] = {}
         self.on_left: Callable[[Tier, Sequence[tuple[ContentKey, GroupId]]], None] = lambda tier, blocks: None
         """Called in the section in which blocks leave a tier."""
-        self.on_evicted: Callable[[Tier, int], None] = lambda tier, count: None
-        """Told how many blocks had to go for others."""
+        self.on_evicted: Callable[[Tier, Sequence[BlockFacts]], None] = lambda tier, blocks: None
+        """Told which blocks have to go for others, before anybody is told that they left."""
 
     def open(self, tier: Tier, slots: int) -> None:
         """Make the pool of a tier."""
@@ -157,8 +157,8 @@ class NodeTables:
         if not self.grants_open:
             raise NotReadyError("nothing is granted before every writer of the arena is attached", tier=tier.label)
         allocation = self.pool(tier).allocate(count, evict=tier is Tier.G2)
+        self.on_evicted(tier, allocation.evicted)
         self._left(tier, allocation.evicted)
-        self.on_evicted(tier, len(allocation.evicted))
         if tier is Tier.G2:
             self._stale.update((facts.block, facts.generation) for facts in allocation.evicted)
         return allocation.blocks
@@ -234,8 +234,8 @@ class NodeTables:
     def evict(self, tier: Tier, count: int) -> DoomedBlocks:
         """Take up to ``count`` blocks that nobody holds out of the table; their slots await FREE headers."""
         doomed = self.pool(tier).evict(count)
+        self.on_evicted(tier, doomed.facts)
         self._left(tier, doomed.facts)
-        self.on_evicted(tier, len(doomed))
         return doomed
 
     def clear(self, tier: Tier, scope: ClearScope = EVERYTHING, elsewhere: Collection[BlockId] = ()) -> ClearReport:

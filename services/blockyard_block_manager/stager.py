@@ -1,6 +1,8 @@
 """Slow stages of loads: jobs that bring blocks from G3 or G4 into G2. Whoever needs the block joins its flight.
 
 A stage belongs to nobody's load: a load that ends early only stops waiting, and the block still lands for the next.
+A request waits for it, so it waits for no disk: it takes the reserve of G2 first, and what leaves beyond that before it
+was written is counted (``DiskWriter.evicted``).
 In traces it is caused by the load that asked first; loads that join it link to that one.
 Invariants: a content is on its way into G2 at most once; sources in G3 are pinned until the job has settled; a source
 that proved damaged or missing leaves tables, index and events at once.

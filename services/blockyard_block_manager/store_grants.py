@@ -4,6 +4,8 @@
 
     ReserveStore ──► slots ──ranks copy──► CommitStore, all shards ──► SEAL job ──► registered like any store
 
+Slots are granted ahead of need, so they wait like stores: what is free, and what G2 can give up without losing a block
+that is still to be written to disk.
 Invariants: an engine is granted slots only while all its ranks are attached to the arena of now, and a bounded share;
 its grants end with its session, with any of its ranks, and with the arena (``core.store_grants`` says what then).
 Threading: owned by the event loop of the service. No await.
@@ -21,6 +23,7 @@ from blockyard.core.store_grants import GrantedSlots, GrantId, StoreGrants
 from blockyard.core.vocabulary import BlockId, Executor, JobKind, Lane, Tier, WorkerRole
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard_block_manager.causes import Cause
+from blockyard_block_manager.disk_writer import DiskWriter
 from blockyard_block_manager.engine_sessions import EngineSession
 from blockyard_block_manager.flights import Flights
 from blockyard_block_manager.job_desk import JobDesk
@@ -44,14 +47,16 @@ class EngineGrants:
         desk: JobDesk,
         flights: Flights,
         landing: Landing,
+        disk: DiskWriter,
         writers: ArenaWriters,
     ) -> None:
-        """Grant from ``tables`` to engines whose ranks are among ``writers``; register by ``landing``."""
+        """Grant what ``disk`` leaves to engines whose ranks are among ``writers``; register by ``landing``."""
         self._profile = profile
         self._tables = tables
         self._desk = desk
         self._flights = flights
         self._landing = landing
+        self._disk = disk
         self.writers: Final = writers
         self._grants = StoreGrants()
 
@@ -133,12 +138,14 @@ class EngineGrants:
     def _room(self, session: EngineSession, count: int) -> int:
         if not (self.usable(session) and self._tables.grants_open and self._desk.answering(WorkerRole.OFFLOAD_WORKER)):
             return 0
-        capacity = self._tables.pool(Tier.G2).capacity
+        pool = self._tables.pool(Tier.G2)
+        capacity = pool.capacity
         in_all = max(1, int(capacity * self._profile.grant_share))
         per_engine = max(1, int(capacity * self._profile.engine_grant_share))
         left = in_all - self._grants.open_slots - self._grants.quarantined_slots
         own = per_engine - self._grants.held_by(session)
-        return max(0, min(count, left, own, self._tables.room(Tier.G2)))
+        wanted = min(count, left, own)
+        return min(wanted, max(pool.free, self._disk.g2_room(wanted))) if wanted > 0 else 0
 
     def _complete(
         self, scope: BlockScope, names: Sequence[BlockName], blocks: MutableBlocks, trace: TraceParent

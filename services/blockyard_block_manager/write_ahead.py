@@ -78,6 +78,10 @@ class WriteAhead:
             spare += 1
         return spare
 
+    def unwritten(self, blocks: Iterable[BlockFacts]) -> int:
+        """How many of these blocks of G2 are still to be written."""
+        return sum(not self._may_go(block) for block in blocks)
+
     def due(self) -> list[tuple[ContentKey, GroupId]]:
         """Blocks to write now so that the reserve is whole again, the first victim first; perhaps none."""
         if self._until_look > 0 or not self._tables.has(Tier.G2):

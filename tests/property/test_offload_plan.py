@@ -97,7 +97,7 @@ def test_what_is_confirmed_is_closed_and_affordable(
     written: list[tuple[float, int]] = []
     for _ in range(data.draw(st.integers(1, 8))):
         batch = sorted(data.draw(st.sets(st.sampled_from(names))), key=lambda name: name.position)
-        decision = plan.confirm(batch, tiers.in_g3)
+        decision = plan.confirm(batch, GROUP, tiers.in_g3)
         assert closed(decision.admitted, tiers.g3)
         assert set(decision.admitted) | set(decision.refused) == set(batch)
         assert not set(decision.admitted) & set(decision.refused)
@@ -115,7 +115,9 @@ def test_what_is_given_up_for_its_prefix_is_everything_behind_the_victims(
     victims = {name.key for name in data.draw(st.sets(st.sampled_from(names)))}
     waiting = [name for name in names if name.key not in victims]
     plan = OffloadPlan(OffloadRules(), BLOCK_BYTES, FakeClock())
-    refused = plan.hopeless(data.draw(st.permutations(waiting)), victims)
+    queue = data.draw(st.permutations(waiting))
+    refused = plan.hopeless(sorted(victims), lambda key: [name for name in queue if name.parent == key])
+    assert len(set(refused)) == len(refused)
     by_key = {name.key: name for name in names}
 
     def behind(name: BlockName) -> bool:

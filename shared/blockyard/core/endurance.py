@@ -39,6 +39,11 @@ class EnduranceBudget:
         self._level = self._burst
 
     @property
+    def burst_bytes(self) -> int:
+        """Most bytes that may be written at once; at least one item."""
+        return self._burst
+
+    @property
     def available_bytes(self) -> int:
         """Bytes that may be written now."""
         elapsed = int((self._clock.monotonic() - self._started_at) * 1_000_000)

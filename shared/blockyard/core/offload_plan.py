@@ -1,23 +1,25 @@
 """Which blocks of G2 go down to G3, and when.
 
-Three questions, asked in this order::
+Four questions, asked in this order::
 
     select    when blocks land in G2 (write-through), or are the next to leave it (write-back): which are wanted in G3?
     hopeless  before G3 makes room: which waiting blocks would be its next victims themselves?
     confirm   when it is their turn: which may be written now?
+    due_again when bytes may be written again: which that were refused for want of them are asked about anew?
 
 Rules: a block comes only after its parent, which is in G3, on its way there, or named with it, since a prefix with a
 hole serves nobody: ancestors that are still in G2 are selected along. Of a window group only the last blocks of a
 prefix are needed, and those that its window had passed were never stored: its blocks wait for nobody. A block is worth
 no more than its parent, so where the parent is among the next victims the child is not written. A block that was not
-wanted often enough lately stays where it is, and nothing is written beyond the bytes of the day. The copy in G3 is kept
-when a block goes up again.
+wanted often enough lately stays where it is, and nothing is written beyond the bytes of the day: what is refused for
+that is asked about again when there are bytes, the blocks that wait longest first. The copy in G3 is kept when a block
+goes up again.
 Invariants: what is selected or confirmed with ``needs_parents`` is closed under prefixes, given what the view holds; no
-name is both admitted and refused; confirmed bytes never exceed the budget.
-Threading: owned by one thread. Pure but for its counts of uses and its budget.
+name is both admitted and refused; confirmed bytes never exceed the budget; at most ``POSTPONED_BLOCKS`` wait for it.
+Threading: owned by one thread. Pure but for its counts of uses, its budget and what waits for that.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from typing import Final, Protocol, final
@@ -25,8 +27,12 @@ from typing import Final, Protocol, final
 from blockyard.core.block_name import BlockName
 from blockyard.core.clock import Clock
 from blockyard.core.endurance import EnduranceBudget
+from blockyard.core.postponed_blocks import BlockKey, PostponedBlocks
 from blockyard.core.use_counts import UseCounts
 from blockyard.core.vocabulary import ROOT_KEY, ContentKey, GroupId
+
+POSTPONED_BLOCKS: Final = 16_384
+"""Blocks that may wait for the budget; beyond that the oldest are not asked about again."""
 
 
 @unique
@@ -103,6 +109,7 @@ class OffloadPlan:
         self._block_bytes = block_bytes
         self._uses = UseCounts(clock) if rules.least_uses > 1 else None
         self._budget = EnduranceBudget(rules.bytes_per_day, block_bytes, clock) if rules.bytes_per_day else None
+        self._postponed: Final = PostponedBlocks(POSTPONED_BLOCKS)
 
     def used(self, names: Iterable[BlockName], group: GroupId) -> None:
         """Blocks were wanted: computed, or loaded."""
@@ -121,18 +128,31 @@ class OffloadPlan:
                 self._settle(missing, refusal, group, settled, decision)
         return decision
 
-    def hopeless(self, waiting: Iterable[BlockName], victims: Collection[ContentKey]) -> list[BlockName]:
-        """Which waiting blocks of one group to refuse as NEXT_VICTIM, where these are the next to leave G3."""
-        gone = set(victims)
-        refused: list[BlockName] = []
-        for name in sorted(waiting, key=lambda name: name.position):
-            if name.parent in gone:
-                gone.add(name.key)
-                refused.append(name)
-        return refused
+    def hopeless(
+        self, victims: Iterable[ContentKey], behind: Callable[[ContentKey], Iterable[BlockName]]
+    ) -> list[BlockName]:
+        """Which waiting blocks of one group to refuse as NEXT_VICTIM, where these are the next to leave G3.
+
+        Args:
+            victims: blocks that leave.
+            behind: waiting blocks whose parent a block is; asked for victims and for what is refused, and no more.
+        """
+        gone = list(victims)
+        refused: dict[ContentKey, BlockName] = {}
+        for key in gone:  # grows while it is walked through: what is refused takes along what waits behind it
+            for name in behind(key):
+                if name.key not in refused:
+                    refused[name.key] = name
+                    gone.append(name.key)
+        return list(refused.values())
 
     def confirm(
-        self, names: Sequence[BlockName], in_g3: Callable[[ContentKey], bool], *, needs_parents: bool = True
+        self,
+        names: Sequence[BlockName],
+        group: GroupId,
+        in_g3: Callable[[ContentKey], bool],
+        *,
+        needs_parents: bool = True,
     ) -> OffloadDecision:
         """Which of these blocks, parents first, are written now; their bytes are spent."""
         decision = OffloadDecision()
@@ -153,7 +173,25 @@ class OffloadPlan:
                 why[name.key] = decision.refused[name] = refusal
         if self._budget is not None:
             self._budget.spend(len(admitted) * self._block_bytes)
+            short = [name for name, refusal in decision.refused.items() if refusal is OffloadRefusal.WRITE_BUDGET]
+            self._postponed.postpone((name.key, group) for name in short)
+            self._postponed.forget((name.key, group) for name in decision.admitted)
         return decision
+
+    def due_again(self, batch: int) -> list[BlockKey]:
+        """Blocks that were refused for want of budget and can be paid for now: ask about them anew, if they are there.
+
+        Args:
+            batch: most blocks; fewer than that are not worth a job while more wait.
+        """
+        if self._budget is None or not len(self._postponed):
+            return []
+        at_once = min(batch, self._budget.burst_bytes // self._block_bytes)
+        return self._postponed.due(self._budget.affordable(self._block_bytes), at_once)
+
+    def left(self, blocks: Iterable[BlockKey]) -> None:
+        """Blocks left G2: there is nothing to write any more."""
+        self._postponed.forget(blocks)
 
     def not_written(self, blocks: int) -> None:
         """So many confirmed blocks are known not to have been written: the worker never began with them."""

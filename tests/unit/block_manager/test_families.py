@@ -1,12 +1,14 @@
 """Families on a node: the rows of one key in several groups leave in one section, announced together."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.unit.block_manager.world import BLOCK_TOKENS, MODEL, OW, Engine, MakeWorld, World
 
+from blockyard.core.block_facts import BlockFacts
 from blockyard.core.block_name import names_of
 from blockyard.core.events import BlockScope, RemovedEvent
 from blockyard.core.eviction.lru import LruPolicy
@@ -63,8 +65,8 @@ class Node:
             self.tables.open(tier, slots)
         self.tables.grants_open = self.tables.serving = True
 
-    def _evicted(self, tier: Tier, count: int) -> None:
-        self.evicted += count
+    def _evicted(self, tier: Tier, blocks: Sequence[BlockFacts]) -> None:
+        self.evicted += len(blocks)
 
     def store(self, group: GroupId, tier: Tier = Tier.G2) -> tuple[BlockId, ...]:
         blocks = self.tables.grant(tier, len(RUN))

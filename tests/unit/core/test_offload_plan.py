@@ -1,10 +1,13 @@
 """Which blocks of G2 go down to G3, and when."""
 
+from collections.abc import Callable, Sequence
+
 import pytest
 
 from blockyard.core.block_name import BlockName, names_of
 from blockyard.core.errors import KernelError
 from blockyard.core.offload_plan import OffloadPlan, OffloadRefusal, OffloadRules
+from blockyard.core.postponed_blocks import PostponedBlocks
 from blockyard.core.use_counts import DECAY_SECONDS
 from blockyard.core.vocabulary import ContentKey, GroupId
 from blockyard.testing.blocks import chain
@@ -31,6 +34,10 @@ class Tiers:
 
     def queued(self, key: ContentKey) -> bool:
         return key in self.waiting
+
+
+def behind(waiting: Sequence[BlockName]) -> Callable[[ContentKey], list[BlockName]]:
+    return lambda key: [name for name in waiting if name.parent == key]
 
 
 def plan(clock: FakeClock | None = None, **rules: int) -> OffloadPlan:
@@ -63,7 +70,7 @@ def test_blocks_of_a_window_come_though_those_it_had_passed_were_never_stored() 
     tiers = Tiers(g2=A[3:])
     decision = plan().select(A[3:], GROUP, tiers, needs_parents=False)
     assert (decision.admitted, decision.refused) == (list(A[3:]), {})
-    decision = plan().confirm([A[3], A[5]], tiers.in_g3, needs_parents=False)
+    decision = plan().confirm([A[3], A[5]], GROUP, tiers.in_g3, needs_parents=False)
     assert (decision.admitted, decision.refused) == ([A[3], A[5]], {})
 
 
@@ -74,7 +81,7 @@ def test_rules_of_use_and_budget_hold_for_windows_too() -> None:
     decision = rules.select(A[3:], GROUP, Tiers(g2=A[3:]), needs_parents=False)
     assert decision.admitted == [A[5]]
     assert decision.refused == dict.fromkeys(A[3:5], OffloadRefusal.TOO_FEW_USES)
-    decision = plan(bytes_per_day=100).confirm(A[4:], Tiers().in_g3, needs_parents=False)
+    decision = plan(bytes_per_day=100).confirm(A[4:], GROUP, Tiers().in_g3, needs_parents=False)
     assert decision.admitted == [A[4]]
     assert decision.refused == {A[5]: OffloadRefusal.WRITE_BUDGET}
 
@@ -98,14 +105,25 @@ def test_without_a_threshold_uses_are_not_remembered() -> None:
 
 
 def test_nothing_is_written_whose_prefix_would_have_to_go_for_it() -> None:
-    assert plan().hopeless([*A[3:], *B], {A[2].key, B[3].key}) == list(A[3:])
-    assert plan().hopeless([A[5], A[3], A[4]], {A[2].key}) == list(A[3:])
-    assert plan().hopeless(A, ()) == []
+    assert plan().hopeless([A[2].key, B[3].key], behind([*A[3:], *B])) == list(A[3:])
+    assert plan().hopeless([A[2].key], behind([A[5], A[3], A[4]])) == list(A[3:])
+    assert plan().hopeless([], behind(A)) == []
+
+
+def test_what_waits_elsewhere_is_not_looked_at_for_victims() -> None:
+    asked: list[ContentKey] = []
+
+    def spied(key: ContentKey) -> list[BlockName]:
+        asked.append(key)
+        return behind([*A, *B])(key)
+
+    plan().hopeless([A[3].key], spied)
+    assert asked == [name.key for name in A[3:]]
 
 
 def test_when_their_turn_comes_blocks_need_their_parents() -> None:
     tiers = Tiers(g3=A[:2])
-    decision = plan().confirm([A[2], A[3], A[5]], tiers.in_g3)
+    decision = plan().confirm([A[2], A[3], A[5]], GROUP, tiers.in_g3)
     assert decision.admitted == [A[2], A[3]]
     assert decision.refused == {A[5]: OffloadRefusal.PARENT_ABSENT}
 
@@ -113,13 +131,62 @@ def test_when_their_turn_comes_blocks_need_their_parents() -> None:
 def test_the_budget_lets_the_heads_through_and_refuses_the_rest() -> None:
     clock = FakeClock()
     rules = plan(clock, bytes_per_day=24 * 300)
-    decision = rules.confirm(A, Tiers().in_g3)
+    decision = rules.confirm(A, GROUP, Tiers().in_g3)
     assert decision.admitted == list(A[:3])
     assert decision.refused == dict.fromkeys(A[3:], OffloadRefusal.WRITE_BUDGET)
     rules.not_written(1)
-    assert rules.confirm(B, Tiers().in_g3).admitted == [B[0]]
+    assert rules.confirm(B, GROUP, Tiers().in_g3).admitted == [B[0]]
     clock.advance(3_600.0)
-    assert len(rules.confirm(B, Tiers().in_g3).admitted) == 2
+    assert len(rules.confirm(B, GROUP, Tiers().in_g3).admitted) == 2
+
+
+def test_what_the_budget_refused_has_its_turn_when_there_is_a_batch_of_bytes() -> None:
+    clock = FakeClock()
+    rules = plan(clock, bytes_per_day=24 * 300)
+    rules.confirm(A, GROUP, Tiers().in_g3)
+    waiting = [(name.key, GROUP) for name in A[3:]]
+    assert rules.due_again(2) == [], "nothing can be paid for"
+    clock.advance(1_800.0)
+    assert rules.due_again(2) == [], "one block is not worth a job"
+    clock.advance(3_600.0)
+    assert rules.due_again(2) == waiting[:2]
+    assert rules.due_again(2) == waiting[2:], "the last ones are a batch"
+    assert rules.due_again(2) == []
+
+
+def test_a_batch_beyond_the_largest_burst_is_not_waited_for() -> None:
+    clock = FakeClock()
+    rules = plan(clock, bytes_per_day=24 * 300)
+    rules.confirm(A, GROUP, Tiers().in_g3)
+    rules.confirm(B, GROUP, Tiers().in_g3)
+    clock.advance(36_000.0)
+    assert len(rules.due_again(64)) == 3
+
+
+def test_what_left_g2_or_was_written_meanwhile_has_no_turn() -> None:
+    clock = FakeClock()
+    rules = plan(clock, bytes_per_day=24 * 300)
+    rules.confirm(A, GROUP, Tiers().in_g3)
+    rules.left([(A[3].key, GROUP)])
+    clock.advance(3_600.0)
+    rules.confirm(A[4:5], GROUP, Tiers(g3=A[:4]).in_g3)
+    clock.advance(3_600.0)
+    assert rules.due_again(64) == [(A[5].key, GROUP)]
+
+
+def test_without_a_budget_nothing_waits_for_it() -> None:
+    rules = plan()
+    rules.confirm(A, GROUP, Tiers().in_g3)
+    assert rules.due_again(64) == []
+
+
+def test_the_oldest_give_way_where_too_many_wait_for_the_budget() -> None:
+    postponed = PostponedBlocks(3)
+    blocks = [(name.key, GROUP) for name in A]
+    postponed.postpone(blocks[:3])
+    postponed.postpone([blocks[1], blocks[4]])
+    assert len(postponed) == 3
+    assert postponed.due(9, 9) == [blocks[1], blocks[2], blocks[4]]
 
 
 def test_a_budget_below_one_block_is_refused() -> None:
