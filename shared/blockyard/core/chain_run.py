@@ -13,6 +13,7 @@ from typing import Final
 
 from blockyard.core.errors import RequestError
 from blockyard.core.vocabulary import DIGEST_BYTES, KEY_BYTES, ROOT_KEY, ChainDigest, ContentKey
+from blockyard.core.whole_numbers import require_bytes, require_whole
 
 MAX_CHAIN_BLOCKS: Final = 2**32
 """Positions travel as u32."""
@@ -34,11 +35,12 @@ class ChainRun:
 
     def __post_init__(self) -> None:
         """Refuse columns that cannot be a run."""
+        require_bytes("digests", self.digests)
         if len(self.digests) % DIGEST_BYTES:
             raise RequestError("digests are not a whole number of 32-byte digests", length=len(self.digests))
-        if len(self.parent) != KEY_BYTES:
-            raise RequestError("a parent key has 16 bytes", length=len(self.parent))
-        if self.first_position < 0 or (self.first_position == 0) != (self.parent == ROOT_KEY):
+        require_bytes("parent key", self.parent, KEY_BYTES)
+        require_whole("first position", self.first_position, 0, MAX_CHAIN_BLOCKS)
+        if (self.first_position == 0) != (self.parent == ROOT_KEY):
             raise RequestError("only position 0 has the root as parent", position=self.first_position)
         if self.first_position + len(self) > MAX_CHAIN_BLOCKS:
             raise RequestError("the chain is too long", position=self.first_position, blocks=len(self))
@@ -70,10 +72,10 @@ class ChainRun:
         Numbers beyond the end of this run mean its end.
 
         Raises:
-            RequestError: a number is negative.
+            RequestError: a number is negative, or none.
         """
-        if start < 0 or stop < 0:
-            raise RequestError("a slice of a run counts from its start", start=start, stop=stop)
+        require_whole("start of a slice", start)
+        require_whole("end of a slice", stop)
         start = min(start, len(self))
         digests = self.digests[start * DIGEST_BYTES : max(start, stop) * DIGEST_BYTES]
         return ChainRun(digests, self.first_position + start, self.parent_of(start))

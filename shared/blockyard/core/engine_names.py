@@ -18,7 +18,8 @@ from typing import Final, final
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import RequestError
 from blockyard.core.identity import tagged
-from blockyard.core.vocabulary import ROOT_KEY, ChainDigest, IdentityDigest, key_of
+from blockyard.core.vocabulary import DIGEST_BYTES, ROOT_KEY, ChainDigest, IdentityDigest, key_of
+from blockyard.core.whole_numbers import require_bytes, require_whole
 
 _MAGIC: Final = b"blockyard engine block 1\0"
 
@@ -28,11 +29,21 @@ class EngineNames:
     """Digests under one identity."""
 
     def __init__(self, identity: IdentityDigest) -> None:
-        """Prepare what all names have in common."""
+        """Prepare what all names have in common.
+
+        Raises:
+            RequestError: the identity is no digest.
+        """
+        require_bytes("identity digest", identity, DIGEST_BYTES)
         self._state = hashlib.sha256(_MAGIC + tagged("identity", identity))
 
     def digest(self, block_hash: bytes) -> ChainDigest:
-        """Digest of the row whose last engine block has this hash."""
+        """Digest of the row whose last engine block has this hash.
+
+        Raises:
+            RequestError: the hash is no byte string.
+        """
+        require_bytes("hash of a block", block_hash)
         state = self._state.copy()
         state.update(tagged("hash", block_hash))
         return ChainDigest(state.digest())
@@ -57,6 +68,13 @@ class EngineNames:
 
 
 def row_hashes(block_hashes: Sequence[bytes], hashes_per_row: int, first_row: int, stop_row: int) -> list[bytes]:
-    """Hashes that name these rows, preceded by that of the row before where there is one (see ``EngineNames.run``)."""
+    """Hashes that name these rows, preceded by that of the row before where there is one (see ``EngineNames.run``).
+
+    Raises:
+        RequestError: a number is negative, or a row has no hash.
+    """
+    require_whole("hashes of a row", hashes_per_row, 1)
+    require_whole("first row", first_row)
+    require_whole("row after the last", stop_row)
     start = max(0, first_row - 1)
     return list(block_hashes[(start + 1) * hashes_per_row - 1 : stop_row * hashes_per_row : hashes_per_row])

@@ -24,6 +24,7 @@ from blockyard.core.errors import RequestError
 from blockyard.core.identity import MultimodalRun, SequenceScope, tagged
 from blockyard.core.tokens import MAX_TOKEN, TOKEN_BYTES, Tokens, block_bytes, packed_tokens
 from blockyard.core.vocabulary import DIGEST_BYTES, ROOT_KEY, ContentKey, IdentityDigest, key_of
+from blockyard.core.whole_numbers import require_bytes, require_whole
 
 _BLOCK_MAGIC: Final = b"blockyard block 1\0"
 _RUN_PLACE: Final = struct.Struct("<IQQI")
@@ -161,11 +162,15 @@ def _checked_runs(multimodal: Sequence[MultimodalRun]) -> tuple[MultimodalRun, .
     Raises:
         RequestError: a run is empty or too long, starts before the sequence, has no digest, or overlaps another.
     """
+    for run in multimodal:
+        require_whole("first token of a medium", run.first_token)
+        require_whole("tokens of a medium", run.tokens, 1, MAX_TOKEN)
+        require_bytes("content digest of a medium", run.content_digest)
     runs = tuple(sorted(multimodal, key=lambda run: run.first_token))
     end = 0
     for run in runs:
-        if not 1 <= run.tokens <= MAX_TOKEN or run.first_token < 0 or not run.content_digest:
-            raise RequestError("a multimodal run is empty, too long or has no digest", first_token=run.first_token)
+        if not run.content_digest:
+            raise RequestError("a multimodal run has no digest", first_token=run.first_token)
         if run.first_token < end:
             raise RequestError("multimodal runs overlap", first_token=run.first_token)
         end = run.first_token + run.tokens

@@ -13,6 +13,7 @@ from typing import Final
 
 from blockyard.core.errors import RequestError
 from blockyard.core.vocabulary import DEFAULT_TENANT, DIGEST_BYTES, IdentityDigest, TenantDigest
+from blockyard.core.whole_numbers import require_bytes, require_kind
 
 HASH_VERSION: Final = "blockyard-sha256-1"
 """Scheme of content keys; part of the identity, so a change of scheme can never alias old keys."""
@@ -44,6 +45,7 @@ def utf8(text: str, field: str) -> bytes:
     Raises:
         RequestError: half of a surrogate pair is in it.
     """
+    require_kind(field, text, str)
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -116,11 +118,11 @@ class SequenceScope:
         Raises:
             RequestError: the identity is no digest, or a text cannot be expressed in UTF-8.
         """
-        if len(identity) != DIGEST_BYTES:
-            raise RequestError("an identity digest has 32 bytes", length=len(identity))
+        require_bytes("identity digest", identity, DIGEST_BYTES)
         state = hashlib.sha256(_SCOPE_MAGIC + tagged("identity", identity))
         for item in fields(self):
             if item.name != "multimodal":
+                require_kind(item.name, getattr(self, item.name), str)
                 state.update(tagged(item.name, getattr(self, item.name)))
         return state.digest()
 

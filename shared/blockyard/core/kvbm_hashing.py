@@ -25,9 +25,9 @@ import xxhash
 from blockyard.core.errors import RequestError
 from blockyard.core.identity import utf8
 from blockyard.core.tokens import TOKEN_BYTES, Tokens, block_bytes, packed_tokens
+from blockyard.core.whole_numbers import MASK_64, require_kind, require_whole
 
 CHAIN_SEED: Final = 1337
-MASK_64: Final = 2**64 - 1
 _TEXT_SLOT: Final = struct.Struct("<BIQ")
 _PAIR: Final = struct.Struct("<QQ")
 
@@ -58,6 +58,9 @@ def salt_hash(version: KvbmVersion, *, lora: str = "", salt: str = "") -> int:
     Raises:
         RequestError: a text that UTF-8 cannot express.
     """
+    require_kind("version", version, KvbmVersion)
+    require_kind("lora", lora, str)
+    require_kind("salt", salt, str)
     if version is KvbmVersion.V1:
         present = {name: value for name, value in (("salt", salt), ("lora_name", lora)) if value}
         return _xxh3(utf8(json.dumps(present, separators=(",", ":"), ensure_ascii=False), "salt or lora"), 0)
@@ -108,6 +111,9 @@ def sequence_hashes(blocks: Sequence[int], version: KvbmVersion, seed: int, *, p
     Raises:
         RequestError: a hash is not an unsigned 64-bit integer.
     """
+    require_kind("version", version, KvbmVersion)
+    if parent is not None:
+        require_whole("parent", parent)
     chain_seed = unsigned_64("seed", seed if version is KvbmVersion.V1 else CHAIN_SEED)
     hash_of, pack = xxhash.xxh3_64_intdigest, _PAIR.pack
     first = [unsigned_64("block hash", block) for block in blocks[:1]] if parent is None else []
@@ -115,7 +121,7 @@ def sequence_hashes(blocks: Sequence[int], version: KvbmVersion, seed: int, *, p
     try:
         return first + [current := hash_of(pack(current, block), chain_seed) for block in blocks[len(first) :]]
     except struct.error as error:
-        raise RequestError("a hash is not an unsigned 64-bit integer") from error
+        raise RequestError("a hash is not an unsigned 64-bit integer", reason=str(error)) from error
 
 
 def router_block_hash(tokens: Tokens, media_hashes: Iterable[int] = (), seed: int = CHAIN_SEED) -> int:
@@ -144,8 +150,7 @@ def unsigned_64(what: str, value: int) -> int:
     Raises:
         RequestError: it is not.
     """
-    if not 0 <= value <= MASK_64:
-        raise RequestError("not an unsigned 64-bit integer", what=what)
+    require_whole(what, value)
     return value
 
 
@@ -172,13 +177,15 @@ def _media_slots(content: bytes, first_token: int, runs: Sequence[MediaRun]) -> 
 
 
 def _checked_runs(media: Sequence[MediaRun], tokens: int) -> list[MediaRun]:
+    for run in media:
+        require_whole("first token of a medium", run.first_token)
+        require_whole("tokens of a medium", run.tokens, 1)
+        require_whole("media hash", run.media_hash)
     runs = sorted(media, key=lambda run: run.first_token)
     end = 0
     for run in runs:
-        if run.tokens < 1 or run.first_token < 0 or _end(run) > tokens:
-            raise RequestError("a media run is empty or out of bounds", first_token=run.first_token, tokens=run.tokens)
-        if not 0 <= run.media_hash <= MASK_64:
-            raise RequestError("a media hash is an unsigned 64-bit integer", first_token=run.first_token)
+        if _end(run) > tokens:
+            raise RequestError("a media run is out of bounds", first_token=run.first_token, tokens=run.tokens)
         if run.first_token < end:
             raise RequestError("media runs overlap", first_token=run.first_token)
         end = _end(run)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from blockyard.core.errors import RequestError
-from blockyard.core.kvbm_hashing import MASK_64, unsigned_64
+from blockyard.core.kvbm_hashing import unsigned_64
+from blockyard.core.whole_numbers import MASK_64, is_whole, require_bytes
 
 _BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
@@ -31,9 +32,9 @@ _LAYOUTS: Final = (_Layout(0, 8, 54), _Layout(1, 16, 46), _Layout(2, 24, 38))
 
 def _layout(position: int) -> _Layout:
     for layout in _LAYOUTS:
-        if 0 <= position < 1 << layout.position_bits:
+        if is_whole(position, most=(1 << layout.position_bits) - 1):
             return layout
-    raise RequestError("a lineage hash has positions from 0 to 2**24 - 1", position=position)
+    raise RequestError("a lineage hash has positions from 0 to 2**24 - 1", position=str(position))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,7 +48,7 @@ class PositionalLineageHash:
     def __post_init__(self) -> None:
         """Refuse what does not fit into 128 bits."""
         bits = _layout(self.position).fragment_bits
-        if not (0 <= self.current <= MASK_64 and 0 <= self.parent_fragment < 1 << bits):
+        if not (is_whole(self.current) and is_whole(self.parent_fragment, most=(1 << bits) - 1)):
             raise RequestError("a part of the lineage hash is out of range", position=self.position)
 
     @classmethod
@@ -76,10 +77,11 @@ class PositionalLineageHash:
         Raises:
             RequestError: not 16 bytes, or a mode that does not exist.
         """
+        require_bytes("lineage hash", data, 16)
         value = int.from_bytes(data, "big")
         mode = value >> 126
-        if len(data) != 16 or mode >= len(_LAYOUTS):
-            raise RequestError("not a lineage hash", length=len(data), mode=mode)
+        if mode >= len(_LAYOUTS):
+            raise RequestError("not a lineage hash", mode=mode)
         layout = _LAYOUTS[mode]
         position = value >> (64 + layout.fragment_bits) & ((1 << layout.position_bits) - 1)
         if _layout(position) is not layout:
@@ -113,10 +115,10 @@ def positional_sequence_hash(position: int, sequence: int, block: int) -> int:
     """
     sequence, block = unsigned_64("sequence hash", sequence), unsigned_64("block hash", block)
     for mode, (position_bits, block_bits) in enumerate(((8, 54), (16, 46), (24, 38), (31, 31))):
-        if 0 <= position < 1 << position_bits:
+        if is_whole(position, most=(1 << position_bits) - 1):
             head = (mode << position_bits | position) << block_bits | block & ((1 << block_bits) - 1)
             return head << 64 | sequence
-    raise RequestError("a positional sequence hash has positions from 0 to 2**31 - 1", position=position)
+    raise RequestError("a positional sequence hash has positions from 0 to 2**31 - 1", position=str(position))
 
 
 def _fragment(parent: int, child_position: int) -> int:

@@ -23,8 +23,9 @@ import numpy.typing as npt
 
 from blockyard.core.errors import RequestError
 from blockyard.core.identity import utf8
-from blockyard.core.tokens import MAX_TOKEN, block_bytes
+from blockyard.core.tokens import MAX_BLOCK_TOKENS, MAX_TOKEN, block_bytes
 from blockyard.core.vocabulary import DIGEST_BYTES
+from blockyard.core.whole_numbers import require_bytes, require_whole
 
 _NAMESPACE_MAGIC: Final = b"sglang-cache-namespace-v1"
 _EVENT_SALT_MAGIC: Final = b"sglang-cache-salt-v1\0"
@@ -73,8 +74,8 @@ def page_hashes(
     Raises:
         RequestError: a token is not an integer from 0 to 2**63 - 1, or the parent is no hash.
     """
-    if parent is not None and len(parent) != DIGEST_BYTES:
-        raise RequestError("a page hash has 32 bytes", length=len(parent))
+    if parent is not None:
+        require_bytes("hash of a page", parent, DIGEST_BYTES)
     block_bytes(page_tokens)
     numbers = _unsigned(tokens)
     pages = numbers[: len(numbers) - len(numbers) % page_tokens].reshape(-1, page_tokens)
@@ -96,10 +97,10 @@ def media_tokens(content: bytes, tokens: int) -> list[int]:
         tokens: how many placeholders.
 
     Raises:
-        RequestError: a negative number of them.
+        RequestError: a negative number of them, or more than any sequence has.
     """
-    if tokens < 0:
-        raise RequestError("a medium has a number of tokens", tokens=tokens)
+    require_whole("tokens of a medium", tokens, 0, MAX_BLOCK_TOKENS)
+    require_bytes("content of a medium", content)
     digest = hashlib.sha256(_MEDIA_MAGIC + content).digest()
     four = [
         _FIRST_MEDIA_TOKEN + int.from_bytes(digest[at : at + 8], "big") % (1 << _MEDIA_TOKEN_BITS)
@@ -115,15 +116,15 @@ def event_hash(page_hash: bytes) -> int:
 
 def _unsigned(tokens: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.uint64]:
     if isinstance(tokens, (bytes, bytearray, memoryview, str)):
-        raise RequestError("tokens are integers, not packed bytes")
+        raise RequestError("tokens are integers, not packed bytes", type=type(tokens).__name__)
     try:
         numbers = np.asarray(tokens)
         if len(numbers) == 0:
             numbers = numbers.astype(np.int64)
     except (OverflowError, TypeError, ValueError) as error:
-        raise RequestError("a token is not an unsigned 63-bit integer") from error
+        raise RequestError("a token is not an unsigned 63-bit integer", type=type(tokens).__name__) from error
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         raise RequestError("tokens are one row of integers", dtype=str(numbers.dtype), dimensions=numbers.ndim)
     if numbers.size and (int(numbers.min()) < 0 or int(numbers.max()) >= 1 << 63):
-        raise RequestError("a token is not an unsigned 63-bit integer")
+        raise RequestError("a token is not an unsigned 63-bit integer", dtype=str(numbers.dtype))
     return numbers.astype("<u8")

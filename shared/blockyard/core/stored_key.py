@@ -14,8 +14,9 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final, NewType
 
-from blockyard.core.block_facts import DEFAULT_GROUP
+from blockyard.core.block_facts import DEFAULT_GROUP, MAX_GROUP
 from blockyard.core.vocabulary import KEY_BYTES, ROOT_KEY, ContentKey, GroupId
+from blockyard.core.whole_numbers import require_whole
 
 StoredKey = NewType("StoredKey", bytes)
 """Content key and group in one: 16 bytes."""
@@ -35,5 +36,6 @@ def stored_keys(keys: Iterable[ContentKey], group: GroupId) -> list[StoredKey]:
     """Keys of rows of one group, in order."""
     if group == DEFAULT_GROUP:
         return [StoredKey(key) for key in keys]
+    require_whole("group", group, 0, MAX_GROUP)
     stem = _MAGIC + group.to_bytes(_GROUP_BYTES, "little")
     return [ROOT if key == ROOT_KEY else StoredKey(hashlib.sha256(stem + key).digest()[:KEY_BYTES]) for key in keys]

@@ -12,9 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from blockyard.core.errors import RequestError
+from blockyard.core.whole_numbers import require_whole
 
 TOKEN_BYTES: Final = 4
 MAX_TOKEN: Final = 2**32 - 1
+MAX_BLOCK_TOKENS: Final = 2**24
+"""More than any sequence has."""
 
 Tokens = Sequence[int] | npt.NDArray[np.integer[Any]]
 
@@ -29,7 +32,7 @@ def packed_tokens(tokens: Tokens) -> memoryview:
         return _packed_array(tokens)
     if isinstance(tokens, (bytes, bytearray, memoryview)):
         # An array would take their bytes as they lie in memory, several to a token.
-        raise RequestError("tokens are integers, not packed bytes")
+        raise RequestError("tokens are integers, not packed bytes", type=type(tokens).__name__)
     try:
         if isinstance(tokens, list):
             packed = array("I")
@@ -37,7 +40,7 @@ def packed_tokens(tokens: Tokens) -> memoryview:
         else:
             packed = array("I", tokens)
     except (OverflowError, TypeError) as error:
-        raise RequestError("a token is not an unsigned 32-bit integer") from error
+        raise RequestError("a token is not an unsigned 32-bit integer", type=type(tokens).__name__) from error
     if sys.byteorder == "big":
         packed.byteswap()
     return memoryview(packed).cast("B")
@@ -50,7 +53,7 @@ def _packed_array(tokens: npt.NDArray[np.integer[Any]]) -> memoryview:
     # Most types cannot hold what is refused here, so most arrays are not read for it.
     too_small = limits.min < 0 and tokens.size and int(tokens.min()) < 0
     if too_small or (limits.max > MAX_TOKEN and tokens.size and int(tokens.max()) > MAX_TOKEN):
-        raise RequestError("a token is not an unsigned 32-bit integer")
+        raise RequestError("a token is not an unsigned 32-bit integer", dtype=str(tokens.dtype))
     return np.ascontiguousarray(tokens, "<u4").view(np.uint8).data
 
 
@@ -58,8 +61,7 @@ def block_bytes(block_tokens: int) -> int:
     """Bytes of the tokens of one block.
 
     Raises:
-        RequestError: a block without tokens.
+        RequestError: a block without tokens, or with more than ``MAX_BLOCK_TOKENS``.
     """
-    if block_tokens < 1:
-        raise RequestError("a block holds at least one token", block_tokens=block_tokens)
+    require_whole("tokens of a block", block_tokens, 1, MAX_BLOCK_TOKENS)
     return block_tokens * TOKEN_BYTES

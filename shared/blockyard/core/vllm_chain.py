@@ -26,11 +26,13 @@ from typing import Final, final
 import numpy as np
 
 from blockyard.core.cbor import array_head, encode, encode_tokens
+from blockyard.core.chain_run import MAX_CHAIN_BLOCKS
 from blockyard.core.errors import RequestError
 from blockyard.core.pickle_form import BlockForms
 from blockyard.core.pickle_form import encode as encode_pickle
-from blockyard.core.tokens import Tokens, block_bytes, packed_tokens
+from blockyard.core.tokens import MAX_TOKEN, Tokens, block_bytes, packed_tokens
 from blockyard.core.vocabulary import DIGEST_BYTES
+from blockyard.core.whole_numbers import require_bytes, require_kind, require_whole
 
 DEFAULT_SEED: Final = "vllm-none-hash"
 
@@ -88,6 +90,8 @@ class VllmChain:
         Raises:
             RequestError: a block without tokens, or a seed that the algorithm cannot write.
         """
+        require_kind("algorithm", algorithm, VllmHash)
+        require_kind("seed", seed, str)
         block_bytes(block_tokens)
         self._block_tokens = block_tokens
         self._steps: Callable[..., list[bytes]] = _pickled if algorithm is VllmHash.SHA256 else _in_cbor
@@ -110,10 +114,11 @@ class VllmChain:
             RequestError: a token is no u32; a medium is not possible; position and parent do not fit; or the
                 algorithm cannot write a text, or not in one way only.
         """
-        if first_block < 0 or (first_block == 0) != (parent is None):
+        require_whole("position of a block", first_block, 0, MAX_CHAIN_BLOCKS - 1)
+        if (first_block == 0) != (parent is None):
             raise RequestError("only the first block has no parent", position=first_block)
-        if parent is not None and len(parent) != DIGEST_BYTES:
-            raise RequestError("a block hash has 32 bytes", length=len(parent))
+        if parent is not None:
+            require_bytes("hash of a block", parent, DIGEST_BYTES)
         numbers = np.frombuffer(packed_tokens(tokens), "<u4")
         blocks = len(numbers) // self._block_tokens
         keys = self._extra_keys(scope, first_block, blocks)
@@ -121,6 +126,8 @@ class VllmChain:
 
     def _extra_keys(self, scope: VllmScope, first_block: int, blocks: int) -> list[tuple[ExtraKey, ...] | None]:
         """What each block has besides tokens and parent, in the engine's order."""
+        for text in (scope.lora_name, scope.lora_path, scope.cache_salt):
+            require_kind("text of a scope", text, str)
         lora: tuple[ExtraKey, ...] = ((_Word.LORA, scope.lora_name, scope.lora_path),) if scope.lora_name else ()
         media = _checked(scope.media)
         keys: list[tuple[ExtraKey, ...]] = [lora] * blocks
@@ -170,11 +177,15 @@ def _checked(media: Sequence[VllmMedium]) -> list[VllmMedium]:
     Raises:
         RequestError: one is empty, before the sequence, without identifier, or overlaps another.
     """
+    for medium in media:
+        require_kind("identifier of a medium", medium.identifier, str)
+        require_whole("first token of a medium", medium.first_token)
+        require_whole("tokens of a medium", medium.tokens, 1, MAX_TOKEN)
     ordered = sorted(media, key=lambda medium: medium.first_token)
     end = 0
     for medium in ordered:
-        if medium.tokens < 1 or medium.first_token < 0 or not medium.identifier:
-            raise RequestError("a medium is empty or has no identifier", first_token=medium.first_token)
+        if not medium.identifier:
+            raise RequestError("a medium has no identifier", first_token=medium.first_token)
         if medium.first_token < end:
             raise RequestError("media overlap", first_token=medium.first_token)
         end = medium.first_token + medium.tokens
