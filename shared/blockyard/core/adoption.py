@@ -8,11 +8,13 @@ Threading: the owner thread of the table.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from blockyard.core.block_facts import AdoptedBlock
+from blockyard.core.block_facts import MAX_GROUP, MAX_POSITION, AdoptedBlock
 from blockyard.core.block_table import BlockTable
+from blockyard.core.errors import KernelError
 from blockyard.core.row_batch import RowBatch
 from blockyard.core.states import FREE, HELD, INACTIVE
-from blockyard.core.vocabulary import BlockId, ContentKey, Generation, GroupId
+from blockyard.core.vocabulary import DIGEST_BYTES, KEY_BYTES, BlockId, ContentKey, Generation, GroupId
+from blockyard.core.whole_numbers import is_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,29 @@ def plan_adoption(
     return AdoptionPlan(tuple(fresh), tuple(losing), tuple(replaced))
 
 
+def _require_header_widths(record: AdoptedBlock) -> None:
+    numbers = is_whole(record.generation) and is_whole(record.position, most=MAX_POSITION)
+    names = len(record.key) == len(record.parent) == len(record.tenant) == KEY_BYTES
+    if not (numbers and names and is_whole(record.group, most=MAX_GROUP) and len(record.identity) == DIGEST_BYTES):
+        raise KernelError(
+            "no header has such values",
+            block=record.block,
+            generation=str(record.generation),
+            position=str(record.position),
+            group=str(record.group),
+            key=len(record.key),
+            parent=len(record.parent),
+            identity=len(record.identity),
+            tenant=len(record.tenant),
+        )
+
+
 def adopt(table: BlockTable, records: Sequence[AdoptedBlock]) -> list[BlockId]:
-    """FREE → INACTIVE with the facts of stored blocks; the losers of equal keys → AWAIT_FREE and returned."""
+    """FREE → INACTIVE with the facts of stored blocks; the losers of equal keys → AWAIT_FREE and returned.
+
+    Raises:
+        KernelError: a value would not fit into the header from which it is said to come.
+    """
 
     def incumbent(group: GroupId, key: ContentKey) -> Incumbent | None:
         row = table.names.in_group(group).get(key)
@@ -68,6 +91,8 @@ def adopt(table: BlockTable, records: Sequence[AdoptedBlock]) -> list[BlockId]:
             return None
         return Incumbent(row, Generation(table.generations.column[row]), table.states.column[row] == HELD)
 
+    for record in records:
+        _require_header_widths(record)
     plan = plan_adoption(records, incumbent)
     table.policy.remove(plan.replaced)
     table.policy.forget(plan.replaced)

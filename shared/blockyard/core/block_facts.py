@@ -12,6 +12,7 @@ from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import KernelError
 from blockyard.core.vocabulary import (
     DEFAULT_TENANT,
+    DIGEST_BYTES,
     KEY_BYTES,
     BlockId,
     ContentKey,
@@ -20,6 +21,7 @@ from blockyard.core.vocabulary import (
     IdentityDigest,
     TenantDigest,
 )
+from blockyard.core.whole_numbers import is_whole
 
 DEFAULT_GROUP: Final = GroupId(0)
 """The group of models that have one."""
@@ -69,10 +71,12 @@ class StagedColumns:
         widths = {*map(len, self.keys), *map(len, self.parents)}
         if not widths <= {KEY_BYTES}:
             raise KernelError("a key has 16 bytes", width=max(widths - {KEY_BYTES}))
-        if self.positions and not 0 <= min(self.positions) <= max(self.positions) <= MAX_POSITION:
-            raise KernelError("a position is an unsigned 32-bit integer")
-        if not 0 <= self.group <= MAX_GROUP:
-            raise KernelError("a group is an unsigned 16-bit integer", group=self.group)
+        if not _are_positions(self.positions):
+            raise KernelError("a position is an unsigned 32-bit integer", most=MAX_POSITION, blocks=len(self.positions))
+        if not is_whole(self.group, most=MAX_GROUP):
+            raise KernelError("a group is an unsigned 16-bit integer", group=str(self.group))
+        if len(self.identity) != DIGEST_BYTES or len(self.tenant) != KEY_BYTES:
+            raise KernelError("a digest is too short or too long", identity=len(self.identity), tenant=len(self.tenant))
 
     @classmethod
     def of_run(
@@ -102,6 +106,14 @@ class StagedColumns:
     def __len__(self) -> int:
         """Number of blocks."""
         return len(self.keys)
+
+
+def _are_positions(positions: Sequence[int]) -> bool:
+    if not positions:
+        return True
+    # What stands between the ends of a range is known.
+    looked_at = (positions[0], positions[-1]) if isinstance(positions, range) else positions
+    return set(map(type, looked_at)) == {int} and 0 <= min(looked_at) <= max(looked_at) <= MAX_POSITION
 
 
 class BlockFacts(NamedTuple):

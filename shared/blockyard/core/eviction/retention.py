@@ -24,6 +24,7 @@ from blockyard.core.eviction.base import CheckedPolicy, EvictionPolicy
 from blockyard.core.eviction.row_heap import RowHeap
 from blockyard.core.eviction.row_rings import RowRings
 from blockyard.core.vocabulary import BlockId
+from blockyard.core.whole_numbers import is_time, is_whole
 
 HIGHEST_PRIORITY: Final = 100
 LONGEST_SECONDS: Final = 1 << 32
@@ -50,10 +51,10 @@ class Retention:
 
     def __post_init__(self) -> None:
         """Refuse what has no meaning."""
-        if not 1 <= self.priority <= HIGHEST_PRIORITY:
-            raise KernelError("a priority is 1 to 100", priority=self.priority)
-        if self.ttl_seconds is not None and not 0 < self.ttl_seconds <= LONGEST_SECONDS:
-            raise KernelError("a hint lasts longer than no time, and ends", ttl_seconds=self.ttl_seconds)
+        if not is_whole(self.priority, 1, HIGHEST_PRIORITY):
+            raise KernelError("a priority is 1 to 100", priority=str(self.priority))
+        if self.ttl_seconds is not None and not is_time(self.ttl_seconds, LONGEST_SECONDS):
+            raise KernelError("a hint lasts longer than no time, and ends", ttl_seconds=str(self.ttl_seconds))
 
 
 @final
