@@ -5,12 +5,13 @@ import random
 import pytest
 
 from blockyard.core.ancestors import idle_ancestors
-from blockyard.core.block_facts import BlockFacts, StagedColumns
+from blockyard.core.block_facts import AdoptedBlock, BlockFacts, StagedColumns
 from blockyard.core.clear_scope import ClearScope
 from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.handles import ImmutableBlocks
 from blockyard.core.identity import ModelIdentity
 from blockyard.core.pool import BlockPool
+from blockyard.core.row_batch import RowBatch
 from blockyard.core.states import DuplicatePolicy, RowState
 from blockyard.core.vocabulary import (
     DEFAULT_TENANT,
@@ -18,6 +19,7 @@ from blockyard.core.vocabulary import (
     ROOT_KEY,
     BlockId,
     ContentKey,
+    Generation,
     GroupId,
     TenantDigest,
     Tier,
@@ -45,7 +47,8 @@ class _Node:
 
     def step(self) -> None:
         self.chance.choices(
-            (self.register, self.hold, self.let_go, self.evict, self.condemn, self.clear), (9, 4, 6, 2, 2, 1)
+            (self.register, self.hold, self.let_go, self.evict, self.condemn, self.clear, self.adopt),
+            (9, 4, 6, 2, 2, 1, 1),
         )[0]()
 
     def register(self) -> None:
@@ -94,11 +97,39 @@ class _Node:
         self.pool.drain_doomed().release()
         self.pool.check_integrity()
 
+    def adopt(self) -> None:
+        """Stored blocks that are found again, in any order; some of them in rows beside those of their parents."""
+        chain, group = self.chance.choice(_CHAINS), self.chance.choice(_GROUPS)
+        place = self.chance.randrange(_CAPACITY - _DEPTH)
+        tenant = self.chance.choice(_TENANTS)
+        known = self.pool.find(chain, group)
+        records = [
+            AdoptedBlock(
+                BlockId(place + depth),
+                Generation(self.pool.generation(BlockId(place + depth)) + 1),
+                key,
+                chain[depth - 1] if depth else ROOT_KEY,
+                depth,
+                _IDENTITY,
+                tenant,
+                group,
+            )
+            for depth, key in enumerate(chain)
+            if known[depth] is None and self.pool.state(BlockId(place + depth)) is RowState.FREE
+        ]
+        self.pool.adopt(self.chance.sample(records, len(records))).losers.release()
+
+    def check_names(self) -> None:
+        """A row has the name that it was given, whoever was its neighbour since."""
+        for fact in self.pool.registered():
+            chain, depth = fact.key[0] - 1, fact.key[1]
+            assert (fact.parent, fact.position) == (_CHAINS[chain][depth - 1] if depth else ROOT_KEY, depth)
+
     def check_ancestors(self) -> None:
         table = self.pool._table  # noqa: SLF001 - what a release reads
         for fact in self.pool.registered():
-            found = idle_ancestors(table.names, table.states.column, [fact.block]).rows
-            assert found == self._ancestors(fact)
+            found = idle_ancestors(table.names, table.states.column, RowBatch([fact.block]))
+            assert list(found) == self._ancestors(fact)
             self.longest_line = max(self.longest_line, len(found))
 
     def _ancestors(self, fact: BlockFacts) -> list[BlockId]:
@@ -123,6 +154,7 @@ def test_a_match_pins_exactly_the_prefix_that_single_lookups_find(seed: int, dup
     for _ in range(_STEPS):
         node.step()
         node.check()
+        node.check_names()
         node.check_ancestors()
     while node.held:
         node.let_go()
@@ -138,3 +170,41 @@ def test_a_chain_that_was_evicted_from_its_tail_is_found_as_far_as_it_stands() -
     node.pool.evict(30).release()
     with node.pool.match(chain) as blocks:
         assert list(blocks.ids) == list(range(_DEPTH - 30))
+
+
+def test_blocks_that_are_found_in_any_order_are_one_run_again() -> None:
+    node = _Node(1, DuplicatePolicy.REJECT)
+    chain = _CHAINS[0]
+    records = [
+        AdoptedBlock(BlockId(row), Generation(1), key, chain[row - 1] if row else ROOT_KEY, row, _IDENTITY)
+        for row, key in enumerate(chain)
+    ]
+    for record in node.chance.sample(records, len(records)):
+        node.pool.adopt([record])
+    table = node.pool._table  # noqa: SLF001 - what a release reads
+    assert table.names.chain_length(BlockId(0), _DEPTH) == _DEPTH
+    assert idle_ancestors(table.names, table.states.column, RowBatch([BlockId(_DEPTH - 1)])) == range(_DEPTH - 1)
+    node.check_names()
+
+
+def test_keys_of_other_widths_are_not_found_though_their_bytes_follow_each_other() -> None:
+    node = _Node(0, DuplicatePolicy.REJECT)
+    chain = _CHAINS[0]
+    columns = StagedColumns(keys=chain, parents=[ROOT_KEY, *chain[:-1]], positions=range(_DEPTH), identity=_IDENTITY)
+    node.pool.allocate(_DEPTH).blocks.stage(columns).register().blocks.release()
+    text = b"".join(chain)
+    shifted = [chain[0], ContentKey(text[KEY_BYTES : 2 * KEY_BYTES + 4]), ContentKey(text[2 * KEY_BYTES + 4 : 48])]
+    with node.pool.match([*shifted, *chain[3:]]) as blocks:
+        assert list(blocks.ids) == [0]
+
+
+def test_a_block_at_the_position_of_its_parent_has_no_ancestors_though_they_lie_side_by_side() -> None:
+    node = _Node(0, DuplicatePolicy.REJECT)
+    chain = _CHAINS[0]
+    for depth in (0, 1):
+        columns = StagedColumns(
+            keys=[chain[depth]], parents=[chain[depth - 1]], positions=[depth or 1], identity=_IDENTITY
+        )
+        node.pool.allocate(1).blocks.stage(columns).register().blocks.release()
+    table = node.pool._table  # noqa: SLF001 - what a release reads
+    assert not idle_ancestors(table.names, table.states.column, RowBatch([BlockId(1)]))

@@ -34,7 +34,7 @@ class StagedNames(NamedTuple):
 
     keys: list[ContentKey]
     parents: list[ContentKey]
-    positions: list[int]
+    positions: Sequence[int]
     identity: IdentityDigest
     tenant: TenantDigest
     group: GroupId
@@ -99,9 +99,10 @@ class StagedColumns:
 
     def names(self) -> StagedNames:
         """A copy of the names."""
-        return StagedNames(
-            list(self.keys), list(self.parents), list(self.positions), self.identity, self.tenant, self.group
-        )
+        positions = self.positions
+        # A range needs no copy.
+        copied = positions if isinstance(positions, range) else list(positions)
+        return StagedNames(list(self.keys), list(self.parents), copied, self.identity, self.tenant, self.group)
 
     def __len__(self) -> int:
         """Number of blocks."""

@@ -1,16 +1,18 @@
 """Names of the blocks in the rows of one table, and the index by which they are found.
 
 A name is a content key with the key before it in the chain, the position, and the scope (identity, tenant, KV group).
-Columns of references are object arrays of numpy, which the garbage collector does not walk; the index of a group maps
-bytes to integers, which it does not walk either.
+Keys lie side by side in one column of bytes, so that adjacent rows are compared with one call. A row is *joined* where
+the row below it holds the block before its own: the key of that one is its parent then, and only rows that are not
+joined keep a parent of their own, in an object array of numpy, which the garbage collector does not walk. The index of
+a group maps bytes to integers, which it does not walk either.
 Invariants: ``index[group][key]`` is a row whose columns say this group and key; names of rows that carry no block mean
-nothing.
+nothing. A row that carries a block is joined only where the columns of the row below, whether or not that carries a
+block still, say the key before its own, the position before its own and its scope.
 Threading: the owner thread of the table.
 """
 
-import operator
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, cast, final
 
@@ -21,40 +23,65 @@ from blockyard.core.block_facts import AdoptedBlock, BlockFacts, StagedNames
 from blockyard.core.clear_scope import ClearScope
 from blockyard.core.row_batch import RowBatch
 from blockyard.core.row_scopes import RowScope, RowScopes
-from blockyard.core.vocabulary import ROOT_KEY, BlockId, ContentKey
+from blockyard.core.vocabulary import KEY_BYTES, ROOT_KEY, BlockId, ContentKey
 
 _fact: Final = partial(tuple.__new__, BlockFacts)
 """Facts from one tuple of all fields; the generated constructor costs twice as much."""
-_WINDOW: Final = 64
-"""Adjacent rows that are compared at once."""
+_scope: Final = partial(tuple.__new__, RowScope)
 _NONE: Final[Mapping[ContentKey, BlockId]] = {}
+_APART: Final = 0
+_JOINED: Final = 1
+_TEMPLATE_ROWS: Final = 4_096
+_SCOPES: Final = 64
+"""Least length of the column of one scope that is kept from call to call."""
+_POSITIONS: Final = array("I", range(_TEMPLATE_ROWS))
 
 
 @final
 class NameColumns:
     """Columns of names; the part of a table that eviction policies read (``RowColumns``)."""
 
-    __slots__ = ("_keys", "_parents", "_positions", "_scopes", "capacity", "index")
+    __slots__ = (
+        "_joined",
+        "_key",
+        "_key_bytes",
+        "_key_view",
+        "_keys",
+        "_latest_scope",
+        "_parents",
+        "_positions",
+        "_scopes",
+        "capacity",
+        "index",
+    )
 
     def __init__(self, capacity: int) -> None:
         """Make columns for ``capacity`` rows without names."""
         self.capacity = capacity
-        self._keys = np.full(capacity, ROOT_KEY, dtype=object)
+        self._keys = bytearray(KEY_BYTES * capacity)
+        self._key_bytes = memoryview(self._keys)
+        self._key_view = np.frombuffer(self._keys, dtype=f"V{KEY_BYTES}")
+        self._key = cast("Callable[[int], ContentKey]", self._key_view.item)
+        """Key of a row."""
+        # Rows without names are joined, so that the first ones to be named need no parents. One more than there are
+        # rows: what is behind the last one is not joined to it.
+        self._joined = bytearray((_JOINED,)) * (capacity + 1)
+        self._joined[0] = self._joined[capacity] = _APART
         self._parents = np.full(capacity, ROOT_KEY, dtype=object)
+        """Of rows that are not joined."""
         self._positions = array("I", (0,)) * capacity
         self._scopes = RowScopes(capacity)
+        self._latest_scope = array("I", (0,)) * _SCOPES
         self.index: dict[int, dict[ContentKey, BlockId]] = {}
 
     # --- what policies read -----------------------------------------------------------------------------------------
     def keys_of(self, rows: Sequence[BlockId]) -> list[ContentKey]:
         """Content keys, aligned with ``rows``."""
-        keys = self._keys
-        return [keys[row] for row in rows]
+        return list(map(self._key, rows))
 
     def parents_of(self, rows: Sequence[BlockId]) -> list[ContentKey]:
         """Keys of the blocks before them in their chains."""
-        parents = self._parents
-        return [parents[row] for row in rows]
+        return list(map(self._parent, rows))
 
     def positions_of(self, rows: Sequence[BlockId]) -> list[int]:
         """Positions in their chains."""
@@ -69,16 +96,27 @@ class NameColumns:
         """Findable rows of a group by key."""
         return self.index.get(group, _NONE)
 
-    def keys_in(self, span: slice) -> list[ContentKey]:
-        """Content keys of adjacent rows; fewer where the table ends."""
-        return cast("list[ContentKey]", self._keys[span].tolist())
+    def same_keys(self, first: BlockId, keys: list[ContentKey]) -> int:
+        """How many of these keys, of 16 bytes each, the rows from ``first`` on carry in this order."""
+        keys = keys[: self.capacity - first]
+        start = KEY_BYTES * first
+        wanted = b"".join(keys)
+        known = self._keys[start : start + len(wanted)]
+        if known == wanted:
+            return len(keys)
+        same, above = 0, len(keys)
+        while above - same > 1:
+            middle = (same + above) // 2
+            if known.startswith(wanted[: KEY_BYTES * middle]):
+                same = middle
+            else:
+                above = middle
+        return same
 
-    def are_of_one_scope(self, span: slice) -> bool:
-        """Whether adjacent rows carry names of one identity, tenant and group."""
-        if len(self.index) == 1:
-            return True
-        scopes = self._scopes.column[span]
-        return scopes == scopes[:1] * len(scopes)
+    def chain_length(self, first: BlockId, most: int) -> int:
+        """How many rows from ``first`` on, at most so many, are one run of one chain in one scope, as columns tell."""
+        apart = self._joined.find(_APART, first + 1, first + most)
+        return most if apart < 0 else apart - first
 
     def findable(self) -> list[BlockId]:
         """All rows that the index names, group by group."""
@@ -109,68 +147,100 @@ class NameColumns:
         """Per row, whether its name is in scope; for rows that carry no block that means nothing."""
         return self._scopes.rows_in(scope)
 
-    def above(self, row: BlockId, marks: bytearray, mark: int, limit: int) -> list[BlockId]:
-        """Findable rows of the blocks before this one in its chain, the nearest first, as far as they bear the mark."""
-        [scope] = self._scopes.of([row])
-        index = self.index.get(scope.group, _NONE)
-        found: list[BlockId] = []
-        below = row
-        while len(found) < limit:
-            adjacent = self._run_above(below, marks, mark, limit - len(found))
-            if adjacent:
-                found += adjacent[::-1]
-                below = adjacent[0]
-                continue
-            above = index.get(self._parents[below])
-            # Positions that fall end also where names contradict each other.
-            if above is None or marks[above] != mark or self._positions[above] >= self._positions[below]:
-                break
-            found.append(above)
-            below = above
+    def above(self, row: BlockId, marks: bytearray, mark: bytes, limit: int) -> list[Sequence[BlockId]]:
+        """Findable rows of the blocks before this one in its chain, as far as they bear the mark.
+
+        Runs of adjacent rows in chain order, the nearest run first.
+        """
+        joined, positions = self._joined, self._positions
+        found: list[Sequence[BlockId]] = []
+        below: int = row
+        while positions[below] and limit > 0:
+            first = below
+            if joined[below]:
+                lowest = max(below - limit, 0)
+                first = max(joined.rfind(_APART, lowest, below), lowest)
+                first += len(marks[first:below].rstrip(mark))
+            if first == below:
+                # What the row below held may be in another row by now.
+                above = self._row_above(below)
+                # Positions that fall end also where names contradict each other.
+                if above is None or marks[above] != mark[0] or positions[above] >= positions[below]:
+                    break
+                first, below = above, above + 1
+            found.append(cast("Sequence[BlockId]", range(first, below)))
+            limit -= below - first
+            below = first
         return found
 
-    def _run_above(self, row: BlockId, marks: bytearray, mark: int, limit: int) -> Sequence[BlockId]:
-        """Adjacent rows below this row that hold the blocks before its own and bear the mark, in chain order."""
-        count = min(row, limit, self._positions[row], _WINDOW)
-        if not count or marks[row - 1] != mark or self._keys[row - 1] != self._parents[row]:
-            return ()
-        rows = slice(row - count, row)
-        keys, parents = self.keys_in(rows), self._parents[rows.start + 1 : row + 1].tolist()
-        if keys != parents:
-            same = list(map(operator.eq, reversed(keys), reversed(parents)))
-            count = same.index(False)
-            rows = slice(row - count, row)
-        marked = marks[rows]
-        count -= len(marked.rstrip(bytes((mark,))))
-        first = row - count
-        if self._positions[first] != self._positions[row] - count or not self.are_of_one_scope(slice(first, row + 1)):
-            return ()
-        return cast("Sequence[BlockId]", range(first, row))
+    def _row_above(self, row: int) -> BlockId | None:
+        """Row of the block before that of a row, as the index says."""
+        [scope] = self._scopes.of([cast("BlockId", row)])
+        return self.index.get(scope.group, _NONE).get(self._parent(row))
 
     # --- writing ----------------------------------------------------------------------------------------------------
     def write(self, batch: RowBatch, names: StagedNames) -> None:
         """Name rows of one batch, aligned."""
-        keys, parents, positions, scopes = self._keys, self._parents, self._positions, self._scopes.column
-        scope = self._scopes.number(RowScope(names.identity, names.tenant, names.group))
-        if batch.span:
-            keys[batch.span] = names.keys
-            parents[batch.span] = names.parents
-            positions[batch.span] = array("I", names.positions)
-            scopes[batch.span] = array("I", (scope,)) * len(batch)
+        scope = self._scopes.number(_scope((names.identity, names.tenant, names.group)))
+        keys, parents, span = names.keys, names.parents, batch.span
+        if not span or parents[1:] != keys[:-1] or not _is_counting(names.positions):
+            for row, key, parent, position in zip(batch.rows, keys, parents, names.positions, strict=True):
+                self._write_row(row, key, parent, position, scope)
             return
-        for row, key, parent, position in zip(batch.rows, names.keys, names.parents, names.positions, strict=True):
-            keys[row] = key
-            parents[row] = parent
-            positions[row] = position
-            scopes[row] = scope
+        joined, positions = self._joined, self._positions
+        first, stop, start, count = span.start, span.stop, names.positions[0], batch.size
+        # A row without a place in a chain, joined or not, has no parent to save.
+        behind = self._parent(stop) if joined[stop] and positions[stop] else None
+        self._key_bytes[KEY_BYTES * first : KEY_BYTES * stop] = b"".join(keys)
+        if start + count <= _TEMPLATE_ROWS:
+            positions[span] = _POSITIONS[start : start + count]
+        else:
+            positions[span] = array("I", names.positions)
+        self._scopes.column[span] = self._scopes_of(scope, count)
+        if joined.find(_APART, first + 1, stop) >= 0:
+            inner = slice(first + 1, stop)
+            self._parents[inner] = ROOT_KEY
+            joined[inner] = bytes((_JOINED,)) * (count - 1)
+        self._follow(first, parents[0])
+        if behind is not None:
+            self._follow(stop, behind)
+
+    def _scopes_of(self, scope: int, count: int) -> "array[int]":
+        """One scope so many times; that of one call is mostly that of the next."""
+        known = self._latest_scope
+        if known[0] != scope or len(known) < count:
+            known = self._latest_scope = array("I", (scope,)) * max(count, _SCOPES)
+        return known[:count]
+
+    def _write_row(self, row: BlockId, key: ContentKey, parent: ContentKey, position: int, scope: int) -> None:
+        named_above = row + 1 < self.capacity and self._positions[row + 1]
+        behind = self._parent(row + 1) if named_above else None
+        self._key_view[row] = key
+        self._positions[row] = position
+        self._scopes.column[row] = scope
+        self._follow(row, parent)
+        if behind is not None:
+            self._follow(row + 1, behind)
+
+    def _follow(self, row: int, parent: ContentKey) -> None:
+        """Give a row its parent: it is joined to the row below, if the columns say so."""
+        positions, scopes = self._positions, self._scopes.column
+        joined = (
+            row > 0
+            and positions[row] == positions[row - 1] + 1
+            and scopes[row] == scopes[row - 1]
+            and parent == self._key(row - 1)
+        )
+        self._joined[row] = joined
+        self._parents[row] = ROOT_KEY if joined else parent
+
+    def _parent(self, row: int) -> ContentKey:
+        return self._key(row - 1) if self._joined[row] else cast("ContentKey", self._parents[row])
 
     def write_stored(self, record: AdoptedBlock) -> None:
         """Name the row of one block that was found by its header."""
-        row = record.block
-        self._keys[row] = record.key
-        self._parents[row] = record.parent
-        self._positions[row] = record.position
-        self._scopes.column[row] = self._scopes.number(RowScope(record.identity, record.tenant, record.group))
+        scope = self._scopes.number(RowScope(record.identity, record.tenant, record.group))
+        self._write_row(record.block, record.key, record.parent, record.position, scope)
 
     def enter(self, rows: Sequence[BlockId], group: int, keys: Sequence[ContentKey]) -> list[BlockId]:
         """Make rows findable; returns the rows that carry the keys now: those given, or earlier ones."""
@@ -206,3 +276,10 @@ class NameColumns:
             for other, index in self.index.items()
             if other != group and (found := index.get(key)) is not None
         ]
+
+
+def _is_counting(positions: Sequence[int]) -> bool:
+    """Whether each is one above the one before it."""
+    if isinstance(positions, range):
+        return positions.step == 1
+    return positions == list(range(positions[0], positions[0] + len(positions)))

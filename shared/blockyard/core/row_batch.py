@@ -5,38 +5,45 @@ Invariants: where ``span`` is set, it is exactly ``rows``, in ascending order an
 Threading: values.
 """
 
-from collections.abc import Sequence
-from typing import Final, Self, cast, final
+from collections.abc import Iterator, Sequence
+from typing import Self, cast, final
 
 from blockyard.core.vocabulary import BlockId
-
-_FEWEST: Final = 8
-"""Below this many rows loops are as fast."""
 
 
 @final
 class RowBatch:
     """Rows in the order of a call, and the slice that they are, if they are one."""
 
-    __slots__ = ("rows", "span")
+    __slots__ = ("_rows", "size", "span")
 
     def __init__(self, rows: list[BlockId]) -> None:
-        """Keep ``rows``; nobody may change the list afterwards."""
-        self.rows = rows
+        """Keep ``rows``; nobody may change the list afterwards.
+
+        ``size`` is the number of rows, repeats included, for those who ask often.
+        """
+        self._rows: list[BlockId] | None = rows
         self.span: slice | None = None
-        count = len(rows)
-        if count >= _FEWEST:
+        count = self.size = len(rows)
+        if count:
             first = rows[0]
             if rows[-1] - first == count - 1 and rows == list(range(first, first + count)):
                 self.span = slice(first, first + count)
 
     @classmethod
-    def of_run(cls, first: BlockId, count: int) -> Self:
-        """The rows from ``first`` on."""
-        batch = cls([])
-        batch.span = slice(first, first + count)
-        batch.rows = cast("list[BlockId]", list(range(first, first + count)))
+    def of_run(cls, first: int, count: int) -> Self:
+        """The rows from ``first`` on, of which there is one at least; they are listed when somebody asks for that."""
+        batch = cls.__new__(cls)
+        batch._rows, batch.size, batch.span = None, count, slice(first, first + count)  # noqa: SLF001 - of this class
         return batch
+
+    @property
+    def rows(self) -> list[BlockId]:
+        """All rows."""
+        rows = self._rows
+        if rows is None:
+            rows = self._rows = list(self.ordered)
+        return rows
 
     @property
     def ordered(self) -> Sequence[BlockId]:
@@ -44,14 +51,26 @@ class RowBatch:
         span = self.span
         return self.rows if span is None else cast("Sequence[BlockId]", range(span.start, span.stop))
 
-    def followed_by(self, other: "RowBatch") -> Sequence[BlockId]:
-        """These rows and then others; a ``range`` where all of them are a slice."""
-        if not self.rows:
-            return other.ordered
-        if self.span and other.span and self.span.stop == other.span.start:
-            return cast("Sequence[BlockId]", range(self.span.start, other.span.stop))
-        return self.rows + other.rows
+    def behind(self, others: Sequence[BlockId]) -> Sequence[BlockId]:
+        """Others and then these rows; a ``range`` where all of them are a slice."""
+        span = self.span
+        if span and isinstance(others, range) and others.stop == span.start:
+            return cast("Sequence[BlockId]", range(others.start, span.stop))
+        return [*others, *self.rows]
 
     def __len__(self) -> int:
         """Number of rows, repeats included."""
-        return len(self.rows)
+        return self.size
+
+
+def runs_of(rows: Sequence[BlockId]) -> Iterator[tuple[BlockId, int]]:
+    """Maximal runs of ascending neighbours, in order: the first row of each, and the end behind its last row."""
+    if not rows:
+        return
+    first, stop = rows[0], int(rows[0])
+    for row in rows:
+        if row != stop:
+            yield first, stop
+            first, stop = row, int(row)
+        stop += 1
+    yield first, stop

@@ -4,11 +4,12 @@ Invariants: ``flagged`` is the number of rows with any flag; rows that nobody us
 Threading: the owner thread of the table.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import final
 
 import numpy as np
 
+from blockyard.core.row_batch import RowBatch
 from blockyard.core.vocabulary import BlockId
 
 
@@ -23,9 +24,14 @@ class RowFlags:
         self.column = bytearray(capacity)
         self.flagged = 0
 
-    def any_of(self, rows: Sequence[BlockId]) -> bool:
+    def any_of(self, batch: RowBatch) -> bool:
         """Whether one of these rows has any flag."""
-        return self.flagged > 0 and any(map(self.column.__getitem__, rows))
+        if not self.flagged:
+            return False
+        span = batch.span
+        if span:
+            return self.column.count(0, span.start, span.stop) != batch.size
+        return any(map(self.column.__getitem__, batch.rows))
 
     def count(self, flag: int) -> int:
         """Rows with this flag."""

@@ -10,8 +10,11 @@ import numpy as np
 
 from blockyard.core.row_batch import RowBatch
 
-_ONE: Final = np.uint32(1)
+_UNIT: Final = np.uint32(1)
 _NOTHING: Final = RowBatch([])
+_TEMPLATE_ROWS: Final = 4_096
+_NONE: Final = array("I", (0,)) * _TEMPLATE_ROWS
+_ONE: Final = array("I", (1,)) * _TEMPLATE_ROWS
 
 
 @final
@@ -29,19 +32,19 @@ class RowReferences:
         """These rows, each named once, have one holder now."""
         column = self.column
         if batch.span:
-            column[batch.span] = _each(1, batch)
+            column[batch.span] = _each(_ONE, batch)
         else:
             for row in batch.rows:
                 column[row] = 1
 
     def add(self, batch: RowBatch) -> RowBatch:
         """One more reference per occurrence; returns the rows that had none, each once."""
-        column = self.column
-        if batch.span and column[batch.span] == _each(0, batch):
-            column[batch.span] = _each(1, batch)
+        column, span = self.column, batch.span
+        if span and column[span] == _each(_NONE, batch):
+            column[span] = _each(_ONE, batch)
             return batch
-        if batch.span and not column[batch.span].count(0):
-            self._view[batch.span] += _ONE
+        if span and not column[span].count(0):
+            self._view[span] += _UNIT
             return _NOTHING
         woken = []
         for row in batch.rows:
@@ -53,12 +56,12 @@ class RowReferences:
 
     def drop(self, batch: RowBatch) -> RowBatch:
         """One reference less per occurrence, of which there are as many; returns the rows that have none now."""
-        column = self.column
-        if batch.span and column[batch.span] == _each(1, batch):
-            column[batch.span] = _each(0, batch)
+        column, span = self.column, batch.span
+        if span and column[span] == _each(_ONE, batch):
+            column[span] = _each(_NONE, batch)
             return batch
-        if batch.span and not column[batch.span].count(1):
-            self._view[batch.span] -= _ONE
+        if span and not column[span].count(1):
+            self._view[span] -= _UNIT
             return _NOTHING
         idle = []
         for row in batch.rows:
@@ -66,8 +69,10 @@ class RowReferences:
             column[row] = left
             if not left:
                 idle.append(row)
-        return batch if len(idle) == len(batch) else RowBatch(idle)
+        return batch if len(idle) == batch.size else RowBatch(idle)
 
 
-def _each(count: int, batch: RowBatch) -> "array[int]":
-    return array("I", (count,)) * len(batch)
+def _each(count: "array[int]", batch: RowBatch) -> "array[int]":
+    """As many of the template as the batch has rows."""
+    rows = batch.size
+    return count[:rows] if rows <= _TEMPLATE_ROWS else count[:1] * rows

@@ -4,11 +4,14 @@ Invariants: ``counts`` is what counting the column gives.
 Threading: the owner thread of the table.
 """
 
-from typing import final
+from typing import Final, final
 
 from blockyard.core.errors import BlockStateError
 from blockyard.core.row_batch import RowBatch
 from blockyard.core.states import FREE, RowState
+
+_TEMPLATE_ROWS: Final = 4_096
+_TEMPLATES: Final = tuple(bytearray((state,)) * _TEMPLATE_ROWS for state in RowState)
 
 
 @final
@@ -26,7 +29,7 @@ class RowStates:
     def require(self, batch: RowBatch, wanted: int) -> None:
         """Raise ``BlockStateError`` unless every row is in state ``wanted``."""
         column, span = self.column, batch.span
-        if span and column.count(wanted, span.start, span.stop) == len(batch):
+        if span and column.count(wanted, span.start, span.stop) == batch.size:
             return
         for row in batch.rows:
             if column[row] != wanted:
@@ -34,9 +37,10 @@ class RowStates:
 
     def change(self, batch: RowBatch, before: int, after: int) -> None:
         """Move rows, each named once, from state ``before``, in which they must be."""
-        column, count = self.column, len(batch)
+        column, count = self.column, batch.size
         if batch.span:
-            column[batch.span] = bytes((after,)) * count
+            template = _TEMPLATES[after]
+            column[batch.span] = template[:count] if count <= _TEMPLATE_ROWS else template[:1] * count
         else:
             for row in batch.rows:
                 column[row] = after

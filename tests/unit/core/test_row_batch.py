@@ -1,8 +1,10 @@
 """Batches of rows know whether they are a slice; pools do the same with rows side by side and with scattered ones."""
 
+from typing import cast
+
 import pytest
 
-from blockyard.core.row_batch import RowBatch
+from blockyard.core.row_batch import RowBatch, runs_of
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import BlockId
 from blockyard.testing.blocks import chain, columns, hold, make_pool, store
@@ -29,23 +31,40 @@ def test_only_ascending_neighbours_are_a_slice(rows: list[int], span: slice | No
     ("first", "then", "joined"),
     [
         (range(8, 16), range(16, 32), range(8, 32)),
-        ([], range(16, 32), range(16, 32)),
+        (range(15, 16), range(16, 32), range(15, 32)),
         (range(8), range(16, 32), [*range(8), *range(16, 32)]),
         (range(16, 32), range(8, 16), [*range(16, 32), *range(8, 16)]),
-        ([3, 1], range(8), [3, 1, *range(8)]),
+        ([14, 15], range(16, 32), [14, 15, *range(16, 32)]),
+        (range(8, 16), [17, 16], [*range(8, 16), 17, 16]),
     ],
-    ids=["neighbours", "nothing first", "with a hole", "the other way round", "a list first"],
+    ids=["neighbours", "one neighbour", "with a hole", "the other way round", "a list first", "a list behind"],
 )
-def test_batches_that_follow_each_other_are_a_slice_where_they_lie_side_by_side(
-    first: list[int], then: range, joined: range | list[int]
+def test_a_batch_behind_others_is_a_slice_where_they_lie_side_by_side(
+    first: range | list[BlockId], then: range, joined: range | list[int]
 ) -> None:
-    batches = [RowBatch([BlockId(row) for row in rows]) for rows in (first, then)]
-    assert batches[0].followed_by(batches[1]) == joined
+    assert RowBatch([BlockId(row) for row in then]).behind(cast("list[BlockId]", first)) == joined
+
+
+@pytest.mark.parametrize(
+    ("rows", "runs"),
+    [
+        ([], []),
+        ([7], [(7, 8)]),
+        ([3, 4, 5], [(3, 6)]),
+        ([3, 4, 6, 7, 2], [(3, 5), (6, 8), (2, 3)]),
+        ([5, 4, 3], [(5, 6), (4, 5), (3, 4)]),
+        ([4, 4, 5], [(4, 5), (4, 6)]),
+    ],
+    ids=["none", "one", "neighbours", "with holes", "backwards", "with a repeat"],
+)
+def test_runs_are_of_ascending_neighbours(rows: list[int], runs: list[tuple[int, int]]) -> None:
+    assert list(runs_of([BlockId(row) for row in rows])) == runs
 
 
 def test_a_run_is_the_batch_of_its_rows() -> None:
     run, batch = RowBatch.of_run(BlockId(5), 9), RowBatch([BlockId(row) for row in range(5, 14)])
-    assert (run.rows, run.span) == (batch.rows, batch.span)
+    assert (len(run), run.ordered, run.span) == (9, range(5, 14), batch.span)
+    assert run.rows == batch.rows
 
 
 @pytest.mark.parametrize("order", [range(16), range(15, -1, -1)], ids=["side by side", "backwards"])

@@ -1,20 +1,17 @@
 """Rings of rows: doubly linked lists in two integer arrays, for orders in which every change takes constant time.
 
 A row stands in one ring at most. There is no object per row and nothing for the garbage collector to visit. The
-sentinel of ring k is row ``capacity + k``; nothing follows a row outside of all rings. A chain whose rows lie side by
-side is linked tail first, so that of each of its rows the next lower one follows: such runs change by slices.
-Invariants: changes do not check what they are given; ``require`` does, for a policy of which all rows stand here.
+sentinel of ring k is row ``capacity + k``; nothing follows a row outside of all rings.
+Invariants: changes do not check what they are given.
 Threading: the owner thread of the table.
 """
 
 from array import array
 from collections.abc import Iterable, Iterator, MutableSequence, Sequence
-from itertools import pairwise
 from typing import Final, cast, final
 
 import numpy as np
 
-from blockyard.core.errors import KernelError
 from blockyard.core.vocabulary import BlockId
 
 _OUTSIDE: Final = BlockId(-1)
@@ -52,24 +49,6 @@ class RowRings:
         sentinel = self._sentinels[ring]
         return self._next[sentinel] != sentinel
 
-    def require(self, rows: Sequence[BlockId], *, inside: bool) -> None:
-        """Refuse a batch before anything of it is done.
-
-        Raises:
-            KernelError: a row stands in a ring, or with ``inside`` in none; or a row is named twice.
-        """
-        outside = list(map(self._next.__getitem__, rows)).count(_OUTSIDE)
-        if outside != (0 if inside else len(rows)):
-            raise KernelError("a row is in the order already, or not at all", rows=len(rows), wanted_in=inside)
-        if not isinstance(rows, range) and len(set(rows)) != len(rows):
-            raise KernelError("a row is named twice", rows=len(rows))
-
-    def require_run(self, run: range, *, inside: bool) -> None:
-        """As ``require``, for adjacent rows in ascending order, one at least as in all calls with runs."""
-        outside = self._next[run.start : run.stop].count(_OUTSIDE)
-        if outside != (0 if inside else len(run)):
-            raise KernelError("a row is in the order already, or not at all", rows=len(run), wanted_in=inside)
-
     def append(self, rows: Iterable[BlockId], ring: int = 0) -> None:
         """Put rows behind all others of a ring, in the given order."""
         following, previous, sentinel = self._next, self._previous, self._sentinels[ring]
@@ -80,16 +59,6 @@ class RowRings:
             last = row
         following[last] = sentinel
         previous[sentinel] = last
-
-    def append_run(self, run: range, ring: int = 0) -> None:
-        """Put adjacent rows, given in ascending order, behind all others of a ring, the highest first."""
-        start, stop, sentinel = BlockId(run.start), BlockId(run.stop), self._sentinels[ring]
-        around = np.arange(start - 1, stop + 1, dtype=np.int32)
-        self._links[start:stop] = around[:-2]
-        self._links_back[start:stop] = around[2:]
-        head, last = BlockId(stop - 1), self._previous[sentinel]
-        self._next[last], self._previous[head] = head, last
-        self._next[start], self._previous[sentinel] = sentinel, start
 
     def prepend(self, rows: Sequence[BlockId], ring: int = 0) -> None:
         """Put rows in front of all others of a ring, in the given order."""
@@ -110,20 +79,6 @@ class RowRings:
                 following[before] = after
                 previous[after] = before
                 following[row] = _OUTSIDE
-
-    def unlink_run(self, run: range) -> None:
-        """Take adjacent rows, given in ascending order, out of their rings: one step where they stand tail first."""
-        following, previous, start, stop = self._next, self._previous, run.start, run.stop
-        lower = np.arange(start, stop - 1, dtype=np.int32)
-        links = self._links[start + 1 : stop]
-        parts = [start, stop]
-        if links.tobytes() != lower.tobytes():
-            parts[1:1] = (np.flatnonzero(links != lower) + (start + 1)).tolist()
-        for lowest, end in pairwise(parts):
-            after, before = following[lowest], previous[end - 1]
-            following[before] = after
-            previous[after] = before
-        self._links[start:stop] = _OUTSIDE
 
     def take(self, count: int, ring: int = 0) -> list[BlockId]:
         """Remove and return up to ``count`` rows from the front of a ring."""
