@@ -1,4 +1,7 @@
-"""Behaviours that users of NVIDIA's KVBM pools rely on: lookups, and which of them count as uses."""
+"""Behaviours that users of NVIDIA's KVBM pools rely on: lookups, and which of them count as uses.
+
+Numbers are those of KVBM's behaviours.
+"""
 
 from collections.abc import Sequence
 
@@ -23,7 +26,7 @@ class CountingPolicy(LruPolicy):  # type: ignore[misc]
         self.touched += blocks
 
 
-def test_prefix_scattered_and_scan_differ_behind_a_miss() -> None:
+def test_20_prefix_scattered_and_scan_differ_behind_a_miss() -> None:
     """[hit, hit, miss, hit]: a prefix has 2 blocks, the scattered match [x, x, none, x], a scan 3 blocks."""
     pool = make_pool(4)
     store(pool, RUN.slice(0, 2))
@@ -38,7 +41,7 @@ def test_prefix_scattered_and_scan_differ_behind_a_miss() -> None:
         assert found.keys == (RUN.key(0), RUN.key(1), RUN.key(3))
 
 
-def test_a_scattered_match_keeps_repeats_and_a_scan_does_not() -> None:
+def test_20_a_scattered_match_keeps_repeats_and_a_scan_does_not() -> None:
     """A key that stands there twice is pinned twice, or once."""
     pool = make_pool(1)
     store(pool, RUN.slice(0, 1))
@@ -51,7 +54,7 @@ def test_a_scattered_match_keeps_repeats_and_a_scan_does_not() -> None:
     assert pool.inactive == 1
 
 
-def test_a_prefix_may_mix_held_and_unused_blocks() -> None:
+def test_21_a_prefix_may_mix_held_and_unused_blocks() -> None:
     """Held, unused, held: all match, and the unused one leaves the inactive count."""
     pool = make_pool(3)
     run = RUN.slice(0, 3)
@@ -67,7 +70,7 @@ def test_a_prefix_may_mix_held_and_unused_blocks() -> None:
     ("verb", "uses"),
     [("match", (0,)), ("match_scattered", (0, 0)), ("scan", ()), ("scan with touch", (0,))],
 )
-def test_each_block_that_is_given_is_used_once_per_occurrence(verb: str, uses: tuple[int, ...]) -> None:
+def test_22_each_block_that_is_given_is_used_once_per_occurrence(verb: str, uses: tuple[int, ...]) -> None:
     """Misses are no uses; a scan is none unless asked; repeats count where they are given."""
     made: list[CountingPolicy] = []
 
@@ -88,7 +91,7 @@ def test_each_block_that_is_given_is_used_once_per_occurrence(verb: str, uses: t
     assert tuple(made[0].touched) == uses
 
 
-def test_nothing_asked_is_nothing_found() -> None:
+def test_23_nothing_asked_is_nothing_found() -> None:
     """Empty input gives empty output in every lookup."""
     pool = make_pool(1)
     assert pool.find([]) == []

@@ -1,11 +1,17 @@
-"""Behaviours that users of NVIDIA's KVBM pools rely on: grants, sharing of blocks, and blocks that leave on release."""
+"""Behaviours that users of NVIDIA's KVBM pools rely on: grants, sharing of blocks, and blocks that leave on release.
 
-from collections.abc import Callable
+Numbers are those of KVBM's behaviours.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
+from tests.unit.core.state_of import pool_state
 
 from blockyard.core.chain_run import ChainRun
 from blockyard.core.errors import BlocksInUseError, BlockStateError, KernelError, OutOfBlocksError
+from blockyard.core.eviction.base import RowColumns
+from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.handles import CompleteBlocks, ImmutableBlocks, MutableBlocks
 from blockyard.core.pool import BlockPool
 from blockyard.core.states import DuplicatePolicy, RowState
@@ -17,7 +23,7 @@ ALLOW = DuplicatePolicy.ALLOW
 
 
 # --- grants -------------------------------------------------------------------------------------------------------
-def test_every_row_of_an_unused_pool_can_be_granted_once_and_no_more() -> None:
+def test_1_every_row_of_an_unused_pool_can_be_granted_once_and_no_more() -> None:
     """N rows, nothing held: N distinct ones are granted, one more is refused and changes nothing."""
     pool = make_pool(4)
     assert pool.available == 4
@@ -28,13 +34,13 @@ def test_every_row_of_an_unused_pool_can_be_granted_once_and_no_more() -> None:
         assert pool.mutable == 4
 
 
-def test_no_rows_can_be_asked_for_even_when_full() -> None:
+def test_2_no_rows_can_be_asked_for_even_when_full() -> None:
     """A grant of nothing succeeds when nothing is left."""
     with (pool := make_pool(1)).allocate(1).blocks:
         assert len(pool.allocate(0).blocks) == 0
 
 
-def test_eviction_names_its_victims_and_a_refused_grant_evicts_nothing() -> None:
+def test_3_eviction_names_its_victims_and_a_refused_grant_evicts_nothing() -> None:
     """Three rows free and two inactive: five can be granted, six cannot, and then both blocks are still found."""
     pool = make_pool(5)
     run = chain("b", 2)
@@ -46,7 +52,7 @@ def test_eviction_names_its_victims_and_a_refused_grant_evicts_nothing() -> None
         assert [facts.key for facts in granted.evicted] == [run.key(1), run.key(0)]
 
 
-def test_free_rows_go_before_any_eviction_in_the_order_of_their_return() -> None:
+def test_4_free_rows_go_before_any_eviction_in_the_order_of_their_return() -> None:
     """What came back first is granted first, and no block leaves while a row is free."""
     pool = make_pool(4)
     store(pool, RUN)
@@ -58,7 +64,7 @@ def test_free_rows_go_before_any_eviction_in_the_order_of_their_return() -> None
     assert pool.inactive == 1
 
 
-def test_only_registered_blocks_stay_when_handles_end() -> None:
+def test_5_only_registered_blocks_stay_when_handles_end() -> None:
     """Of 24 rows 8 end while written, 8 complete, 8 registered: 16 are free, 8 inactive, all 24 available."""
     pool = make_pool(24)
     pool.allocate(8).blocks.release()
@@ -67,7 +73,7 @@ def test_only_registered_blocks_stay_when_handles_end() -> None:
     assert (pool.free, pool.inactive, pool.available) == (16, 8, 24)
 
 
-def test_a_complete_block_can_be_written_again() -> None:
+def test_6_a_complete_block_can_be_written_again() -> None:
     """Reset gives a writable block on the same row and grant, which can be staged once more."""
     pool = make_pool(1)
     staged = complete(pool, RUN)
@@ -77,7 +83,7 @@ def test_a_complete_block_can_be_written_again() -> None:
         again.stage(columns(chain("b", 1))).release()
 
 
-def test_columns_of_a_wrong_size_leave_the_blocks_with_their_writer() -> None:
+def test_7_columns_of_a_wrong_size_leave_the_blocks_with_their_writer() -> None:
     """A refused naming keeps the handle armed; its rows are available after its end."""
     pool = make_pool(2)
     with pool.allocate(2).blocks as blocks:
@@ -88,8 +94,55 @@ def test_columns_of_a_wrong_size_leave_the_blocks_with_their_writer() -> None:
     assert pool.available == 2
 
 
+class BrokenPolicy:
+    """LRU that does not keep its promise: of the rows that it takes out it answers with others, or fewer."""
+
+    def __init__(self, columns: RowColumns, answer: Callable[[list[BlockId]], list[BlockId]]) -> None:
+        self.inner = LruPolicy(columns)
+        self.answer = answer
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __iter__(self) -> Iterator[BlockId]:
+        return iter(self.inner)
+
+    def take(self, count: int) -> list[BlockId]:
+        rows = self.inner.take(count)
+        given = self.answer(rows)
+        self.inner.put_back([row for row in rows if row not in given])
+        return given
+
+    def touch(self, blocks: Sequence[BlockId]) -> None:
+        self.inner.touch(blocks)
+
+    def insert(self, blocks: Sequence[BlockId]) -> None:
+        self.inner.insert(blocks)
+
+    def remove(self, blocks: Sequence[BlockId]) -> None:
+        self.inner.remove(blocks)
+
+    def put_back(self, blocks: Sequence[BlockId]) -> None:
+        self.inner.put_back(blocks)
+
+    def forget(self, blocks: Sequence[BlockId]) -> None:
+        self.inner.forget(blocks)
+
+
+@pytest.mark.parametrize("given", [0, 1, 2])
+def test_8_a_policy_that_gives_fewer_victims_than_promised_fails_the_grant_and_keeps_its_order(given: int) -> None:
+    pool = make_pool(4, lambda columns: BrokenPolicy(columns, lambda rows: rows[:given]))
+    store(pool, chain("a", 3))
+    before = pool_state(pool)
+    with pytest.raises(OutOfBlocksError) as caught:
+        pool.allocate(4)
+    assert caught.value.fields == {"asked": 3, "given": given}
+    assert pool_state(pool) == before
+    pool.check_integrity()
+
+
 # --- reset --------------------------------------------------------------------------------------------------------
-def test_resetting_an_unused_pool_forgets_every_block() -> None:
+def test_10_resetting_an_unused_pool_forgets_every_block() -> None:
     """With no handle left all rows are free and no key is present."""
     pool = make_pool(3)
     run = chain("b", 2)
@@ -104,7 +157,7 @@ MAKERS: list[Make] = [hold, complete, lambda pool, run: pool.allocate(len(run)).
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=["held", "complete", "mutable"])
-def test_a_pool_in_use_is_not_reset(make: Make) -> None:
+def test_10_a_pool_in_use_is_not_reset(make: Make) -> None:
     """With one row in somebody's hands the call says how many are missing and forgets nothing."""
     pool = make_pool(3)
     store(pool, chain("b", 1))
@@ -116,7 +169,7 @@ def test_a_pool_in_use_is_not_reset(make: Make) -> None:
 
 
 # --- one key twice ------------------------------------------------------------------------------------------------
-def test_allowed_duplicates_have_rows_of_their_own() -> None:
+def test_11_allowed_duplicates_have_rows_of_their_own() -> None:
     """Two handles, two rows, one key; the end of the second frees its row and the key stays."""
     pool = make_pool(2, duplicates=ALLOW)
     first, second = hold(pool, RUN), hold(pool, RUN)
@@ -129,7 +182,7 @@ def test_allowed_duplicates_have_rows_of_their_own() -> None:
     assert pool.inactive == 1
 
 
-def test_a_rejected_duplicate_shares_the_row_of_the_first() -> None:
+def test_12_a_rejected_duplicate_shares_the_row_of_the_first() -> None:
     """The second handle has the row of the first, and the new row is free."""
     pool = make_pool(2)
     first = hold(pool, RUN)
@@ -141,7 +194,7 @@ def test_a_rejected_duplicate_shares_the_row_of_the_first() -> None:
     assert pool.inactive == 1
 
 
-def test_a_duplicate_keeps_its_primary() -> None:
+def test_13_a_duplicate_keeps_its_primary() -> None:
     """The first handle ends before the second: the key stays found; then the duplicate is free."""
     pool = make_pool(2, duplicates=ALLOW)
     first, second = hold(pool, RUN), hold(pool, RUN)
@@ -155,7 +208,7 @@ def test_a_duplicate_keeps_its_primary() -> None:
 
 
 @pytest.mark.parametrize(("policy", "rows"), [(ALLOW, (0, 1, 2)), (DuplicatePolicy.REJECT, (0, 1, 0))])
-def test_a_batch_keeps_its_order_with_repeats_inside(policy: DuplicatePolicy, rows: tuple[int, ...]) -> None:
+def test_14_a_batch_keeps_its_order_with_repeats_inside(policy: DuplicatePolicy, rows: tuple[int, ...]) -> None:
     """The third of a batch has the key of the first; a batch of nothing registers nothing."""
     pool = make_pool(3, duplicates=policy)
     names = columns(RUN)
@@ -172,7 +225,7 @@ def test_a_batch_keeps_its_order_with_repeats_inside(policy: DuplicatePolicy, ro
 
 
 @pytest.mark.parametrize(("policy", "row"), [(ALLOW, 1), (DuplicatePolicy.REJECT, 0)])
-def test_registering_the_key_of_an_unused_block_wakes_it(policy: DuplicatePolicy, row: int) -> None:
+def test_15_registering_the_key_of_an_unused_block_wakes_it(policy: DuplicatePolicy, row: int) -> None:
     """Allowed: the new row is a duplicate of the inactive one, which is held again. Rejected: the old row is given."""
     pool = make_pool(2, duplicates=policy)
     store(pool, RUN)
@@ -196,7 +249,7 @@ def test_a_duplicate_cannot_be_condemned_out_of_the_index() -> None:
 
 
 # --- weak blocks --------------------------------------------------------------------------------------------------
-def test_weak_blocks_come_back_until_they_are_evicted() -> None:
+def test_16_weak_blocks_come_back_until_they_are_evicted() -> None:
     """While held: the same row; after the last end: the same row, woken; after eviction: nothing."""
     pool = make_pool(1)
     held = hold(pool, RUN)
@@ -218,7 +271,7 @@ def resetting(pool: BlockPool, default: bool) -> None:
         blocks.reset_on_release(not default)
 
 
-def test_a_block_that_is_not_kept_leaves_at_its_last_release() -> None:
+def test_19_a_block_that_is_not_kept_leaves_at_its_last_release() -> None:
     """The last end frees the row and the key is gone; what left is named."""
     pool = make_pool(1)
     blocks = hold(pool, RUN)
@@ -229,7 +282,7 @@ def test_a_block_that_is_not_kept_leaves_at_its_last_release() -> None:
     pool.check_integrity()
 
 
-def test_a_clone_keeps_a_block_that_is_to_leave() -> None:
+def test_19_a_clone_keeps_a_block_that_is_to_leave() -> None:
     """As long as one clone lives the block is found and can be shared."""
     pool = make_pool(1)
     blocks = hold(pool, RUN)
@@ -242,7 +295,7 @@ def test_a_clone_keeps_a_block_that_is_to_leave() -> None:
 
 
 @pytest.mark.parametrize(("said", "left"), [([True, False], 0), ([False, True], 1)])
-def test_the_last_word_on_the_end_of_a_block_counts(said: list[bool], left: int) -> None:
+def test_19_the_last_word_on_the_end_of_a_block_counts(said: list[bool], left: int) -> None:
     """Two clones disagree: what was said last happens."""
     pool = make_pool(1)
     blocks = hold(pool, RUN)
@@ -253,7 +306,7 @@ def test_the_last_word_on_the_end_of_a_block_counts(said: list[bool], left: int)
     assert len(blocks.release()) == left
 
 
-def test_what_was_said_of_a_block_outlives_its_rest() -> None:
+def test_19_what_was_said_of_a_block_outlives_its_rest() -> None:
     """In a pool that resets, a block that is to stay rests, is found again, and stays again."""
     pool = make_pool(1, reset_on_release=True)
     resetting(pool, default=True)
@@ -262,7 +315,7 @@ def test_what_was_said_of_a_block_outlives_its_rest() -> None:
     assert pool.inactive == 1
 
 
-def test_what_was_said_of_a_block_ends_with_it() -> None:
+def test_19_what_was_said_of_a_block_ends_with_it() -> None:
     """After eviction the row follows the default of the pool again."""
     pool = make_pool(1, reset_on_release=True)
     resetting(pool, default=True)

@@ -1,4 +1,7 @@
-"""What pools of one node know together: where a key is, what is attached to it, who hears of its uses."""
+"""What pools of one node know together: where a key is, what is attached to it, who hears of its uses.
+
+Numbers are those of KVBM's behaviours.
+"""
 
 from collections.abc import Sequence
 
@@ -22,7 +25,7 @@ def two_tiers() -> tuple[BlockRegistry, BlockPool, BlockPool]:
 
 
 # --- presence -----------------------------------------------------------------------------------------------------
-def test_presence_is_told_per_tier_and_group() -> None:
+def test_38_presence_is_told_per_tier_and_group() -> None:
     registry, host, disk = two_tiers()
     store(host, RUN.slice(0, 2))
     store(disk, RUN.slice(1, 3))
@@ -46,7 +49,7 @@ def test_asking_for_presence_is_no_use() -> None:
         assert doomed.ids == tuple(reversed(rows))
 
 
-def test_two_copies_in_one_tier_count_once() -> None:
+def test_38_two_copies_in_one_tier_count_once() -> None:
     registry = BlockRegistry()
     pool = make_pool(2, duplicates=DuplicatePolicy.ALLOW, registry=registry)
     first, second = hold(pool, RUN.slice(0, 1)), hold(pool, RUN.slice(0, 1))
@@ -65,7 +68,7 @@ def test_a_tier_has_one_pool() -> None:
 
 
 # --- attachments --------------------------------------------------------------------------------------------------
-def test_the_last_unique_value_counts_and_many_are_kept_in_order() -> None:
+def test_37_the_last_unique_value_counts_and_many_are_kept_in_order() -> None:
     registry, host, _ = two_tiers()
     store(host, RUN)
     registry.attach_unique(KEY, "first")
@@ -79,7 +82,7 @@ def test_the_last_unique_value_counts_and_many_are_kept_in_order() -> None:
     host.check_integrity()
 
 
-def test_values_of_one_type_at_one_key_are_either_unique_or_many() -> None:
+def test_37_values_of_one_type_at_one_key_are_either_unique_or_many() -> None:
     registry, host, _ = two_tiers()
     store(host, RUN)
     registry.attach_unique(KEY, "one")
@@ -101,7 +104,7 @@ def test_nothing_is_attached_to_an_absent_key() -> None:
             attach(KEY, "value")
 
 
-def test_attachments_go_when_the_last_tier_drops_the_key() -> None:
+def test_36_attachments_go_when_the_last_tier_drops_the_key() -> None:
     registry, host, disk = two_tiers()
     store(host, RUN)
     store(disk, RUN)
@@ -115,7 +118,7 @@ def test_attachments_go_when_the_last_tier_drops_the_key() -> None:
     assert registry.attached(KEY, str) == ()
 
 
-def test_the_end_of_an_older_block_takes_nothing_from_a_newer_one_of_the_same_key() -> None:
+def test_36_the_end_of_an_older_block_takes_nothing_from_a_newer_one_of_the_same_key() -> None:
     registry, host, _ = two_tiers()
     older = hold(host, RUN.slice(0, 1))
     host.condemn(older.ids[0], older.generations[0])
@@ -137,7 +140,7 @@ def test_a_check_finds_attachments_without_a_block() -> None:
 
 
 # --- uses ---------------------------------------------------------------------------------------------------------
-def test_observers_hear_every_use_in_the_order_of_the_call() -> None:
+def test_39_observers_hear_every_use_in_the_order_of_the_call() -> None:
     registry, host, disk = two_tiers()
     heard: list[tuple[str, Tier, GroupId, list[ContentKey]]] = []
     registry.observe(lambda tier, group, keys: heard.append(("first", tier, group, list(keys))))
