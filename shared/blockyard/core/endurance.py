@@ -11,6 +11,7 @@ from typing import Final, final
 
 from blockyard.core.clock import Clock
 from blockyard.core.errors import KernelError
+from blockyard.core.whole_numbers import is_some_whole, is_whole
 
 _DAY_MICROSECONDS: Final = 86_400_000_000
 _BURST_SHARE: Final = 24
@@ -28,8 +29,8 @@ class EnduranceBudget:
         Raises:
             KernelError: one item is more than the budget of a day.
         """
-        if not 0 < item_bytes <= bytes_per_day:
-            raise KernelError("a day's budget is at least one item", item=item_bytes, budget=bytes_per_day)
+        if not (is_some_whole(bytes_per_day) and is_whole(item_bytes, 1, bytes_per_day)):
+            raise KernelError("a day's budget is at least one item", item=str(item_bytes), budget=str(bytes_per_day))
         self._burst: Final = max(bytes_per_day // _BURST_SHARE, item_bytes)
         # One byte less, since what accrues is rounded at both ends of a day.
         self._gain: Final = max(bytes_per_day - self._burst - 1, 0)
@@ -53,19 +54,36 @@ class EnduranceBudget:
         return self._level
 
     def affordable(self, item_bytes: int) -> int:
-        """Items of this size that may be written now."""
+        """Items of this size that may be written now.
+
+        Raises:
+            KernelError: an item has no size.
+        """
+        if not is_whole(item_bytes, 1):
+            raise KernelError("an item has a size", item_bytes=str(item_bytes))
         return self.available_bytes // item_bytes
 
     def spend(self, size_bytes: int) -> None:
         """These bytes will be written.
 
         Raises:
-            KernelError: more than may be written now; nothing was spent.
+            KernelError: no number of bytes, or more than may be written now; nothing was spent.
         """
+        _require_bytes(size_bytes)
         if size_bytes > self.available_bytes:
             raise KernelError("the write budget is used up", asked=size_bytes, available=self._level)
         self._level -= size_bytes
 
     def refund(self, size_bytes: int) -> None:
-        """These bytes were spent and are known not to have been written."""
+        """These bytes were spent and are known not to have been written.
+
+        Raises:
+            KernelError: no number of bytes; nothing was given back.
+        """
+        _require_bytes(size_bytes)
         self._level = min(self._burst, self.available_bytes + size_bytes)
+
+
+def _require_bytes(size_bytes: int) -> None:
+    if not is_whole(size_bytes):
+        raise KernelError("no number of bytes", size_bytes=str(size_bytes))

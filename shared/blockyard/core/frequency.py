@@ -20,10 +20,12 @@ import numpy.typing as npt
 
 from blockyard.core.errors import KernelError
 from blockyard.core.stored_key import StoredKey
+from blockyard.core.whole_numbers import is_whole
 
 MOST_COUNTED: Final = 15
 """Where a counter stops."""
 _ROWS: Final = 4
+_KEY_BYTES: Final = 4 * _ROWS
 _USES_PER_KEY: Final = 10
 _COUNTERS_PER_KEY: Final = 4
 _LARGEST: Final = 1 << 30
@@ -43,8 +45,8 @@ class FrequencySketch:
         Raises:
             KernelError: the capacity is not positive, or beyond what an index can name.
         """
-        if not 1 <= capacity <= _LARGEST:
-            raise KernelError("a sketch is for 1 to 2^30 keys", capacity=capacity)
+        if not is_whole(capacity, 1, _LARGEST):
+            raise KernelError("a sketch is for 1 to 2^30 keys", capacity=str(capacity))
         width = _COUNTERS_PER_KEY << (capacity - 1).bit_length()
         self._mask = np.uint32(width - 1)
         self._offsets = np.arange(_ROWS, dtype=np.int64) * width
@@ -55,7 +57,12 @@ class FrequencySketch:
         """So many times all counters were halved: estimates that were taken before are too high since."""
 
     def touch(self, keys: Sequence[StoredKey]) -> None:
-        """Count one use per occurrence."""
+        """Count one use per occurrence.
+
+        Raises:
+            KernelError: a key has another length than 16 bytes; nothing was counted.
+        """
+        _require_lengths(keys)
         left = Counter(keys)
         while left:
             once = list(left)
@@ -66,7 +73,8 @@ class FrequencySketch:
             left = left - Counter(once) if len(once) < left.total() else Counter()
 
     def estimate(self, keys: Sequence[StoredKey]) -> list[int]:
-        """Uses of each key, aligned with ``keys``: 0 to 15, never too low."""
+        """Uses of each key, aligned with ``keys``: 0 to 15, never too low; raises like ``touch``."""
+        _require_lengths(keys)
         counts: list[int] = self._counters[self._indexes(keys)].min(axis=1).tolist()
         return counts
 
@@ -91,3 +99,11 @@ class FrequencySketch:
         self._counters >>= 1
         self._uses = max(0, self._uses - lost) // 2
         self.halvings += 1
+
+
+def _require_lengths(keys: Sequence[StoredKey]) -> None:
+    # Of several wrong ones the lengths may add up, and the bytes of one would count for another.
+    if set(map(len, keys)) - {_KEY_BYTES}:
+        raise KernelError(
+            "a key has 16 bytes", keys=len(keys), longest=max(map(len, keys)), shortest=min(map(len, keys))
+        )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Self, final
 
 from blockyard.core.errors import KernelError
+from blockyard.core.whole_numbers import is_some_whole, is_whole
 
 
 @final
@@ -30,8 +31,8 @@ class Watermarks:
 
     def __post_init__(self) -> None:
         """Check the order."""
-        if not 1 <= self.low <= self.high:
-            raise KernelError("a low mark is between one and the high mark", low=self.low, high=self.high)
+        if not (is_some_whole(self.high) and is_whole(self.low, 1, self.high)):
+            raise KernelError("a low mark is between one and the high mark", low=str(self.low), high=str(self.high))
 
     @classmethod
     def of(cls, capacity: int, share: int, least: int) -> Self:

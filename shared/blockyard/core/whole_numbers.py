@@ -16,6 +16,11 @@ def is_whole(value: object, least: int = 0, most: int = MASK_64) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
+def is_some_whole(value: object) -> bool:
+    """Whether a value is an integer, of either sign; truth values are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def is_time(value: object, most_seconds: float) -> bool:
     """Whether a value is a number of seconds above zero and within this limit; truth values are none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= most_seconds

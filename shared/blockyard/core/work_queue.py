@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeVar, final
 
 from blockyard.core.errors import ConfigurationError, KernelError
+from blockyard.core.whole_numbers import is_some_whole, is_whole
 
 Name = TypeVar("Name", bound=Hashable)
 LaneKey = TypeVar("LaneKey", bound=Hashable)
@@ -81,8 +82,10 @@ class WorkQueue(Generic[Name, LaneKey, Work]):
         Raises:
             ConfigurationError: there is no room for one entry.
         """
-        if limits.entries < 1:
-            raise ConfigurationError("a queue holds at least one entry", limit=limits.entries)
+        if not (is_whole(limits.entries, 1) and is_whole(limits.size_bytes)):
+            raise ConfigurationError(
+                "a queue holds at least one entry", limit=str(limits.entries), size_bytes=str(limits.size_bytes)
+            )
         self._limits: Final = limits
         self._entries: Final[dict[Name, _Entry[Name, LaneKey, Work]]] = {}
         self._lanes: Final[dict[LaneKey, _Lane[Name, LaneKey]]] = {}
@@ -120,8 +123,10 @@ class WorkQueue(Generic[Name, LaneKey, Work]):
             Work that was dropped to make room; the new one itself where everything waiting is more urgent.
 
         Raises:
-            KernelError: the name is queued already; nothing changed.
+            KernelError: the name is queued already, or a number is none; nothing changed.
         """
+        if not (is_some_whole(priority) and is_whole(size_bytes)):
+            raise KernelError("no priority, or no size", priority=str(priority), size_bytes=str(size_bytes))
         if name in self._entries:
             raise KernelError("a name is queued once", name=str(name))
         self._enter(name, work, lane, priority, size_bytes)
@@ -132,7 +137,13 @@ class WorkQueue(Generic[Name, LaneKey, Work]):
         return dropped
 
     def raise_to(self, name: Name, priority: int) -> None:
-        """Make an entry at least this urgent, behind those that are so already. Others stay as they are."""
+        """Make an entry at least this urgent, behind those that are so already. Others stay as they are.
+
+        Raises:
+            KernelError: the priority is no integer; nothing changed.
+        """
+        if not is_some_whole(priority):
+            raise KernelError("no priority", priority=str(priority))
         entry = self._entries.get(name)
         if entry is not None and entry.priority < priority:
             self._leave(name)
@@ -155,7 +166,12 @@ class WorkQueue(Generic[Name, LaneKey, Work]):
             limit: most entries.
             least_priority: entries below this priority stay.
             room_of: most entries that may go of a lane now; lanes without room are passed over.
+
+        Raises:
+            KernelError: the limit is no integer; nothing changed.
         """
+        if not is_some_whole(limit):
+            raise KernelError("no number of entries", limit=str(limit))
         open_lanes = [lane for lane in self._lanes if room_of is None or room_of(lane) > 0]
         if not open_lanes:
             return []
