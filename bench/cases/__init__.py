@@ -17,6 +17,7 @@ from bench.cases import (
     scheduler_half,
     vllm_overhead,
     vllm_ttft,
+    write_policy,
 )
 from bench.measure import Measure
 
@@ -35,4 +36,5 @@ CASES: Final[dict[str, Callable[[str], Iterator[Measure]]]] = {
     "scheduler_half": scheduler_half.run,
     "vllm_overhead": vllm_overhead.run,
     "vllm_ttft": vllm_ttft.run,
+    "write_policy": write_policy.run,
 }
