@@ -135,3 +135,43 @@ def test_sglang_media(case: dict[str, Any]) -> None:
 def test_rows_named_by_an_engine(case: dict[str, Any]) -> None:
     names = EngineNames(IdentityDigest(bytes.fromhex(case["identity_digest"])))
     assert names.digest(bytes.fromhex(case["block_hash"])).hex() == case["digest"]
+
+
+# --- what the file covers -----------------------------------------------------------------------------------------
+def test_every_section_of_the_file_is_read_here() -> None:
+    sections = {name: sorted(part) if isinstance(part, dict) else [] for name, part in VECTORS.items()}
+    assert sections == {
+        "content_keys": [],
+        "stored_keys": [],
+        "kvbm": ["chains", "lineage", "positional_sequence_hashes", "router_block_hashes", "salt_hashes"],
+        "engine_chains": ["rows", "sglang", "sglang_media", "vllm"],
+    }
+
+
+@pytest.mark.parametrize("part", ["tenant", "salt", "lora", "multimodal"])
+def test_content_keys_of_every_part_of_a_scope_are_in_the_file(part: str) -> None:
+    assert any(case["scope"][part] for case in VECTORS["content_keys"])
+
+
+@pytest.mark.parametrize("part", ["lora_name", "cache_salt", "media"])
+@pytest.mark.parametrize("algorithm", list(VllmHash))
+def test_hashes_of_vllm_of_every_part_of_a_scope_are_in_the_file(algorithm: VllmHash, part: str) -> None:
+    cases = [case for case in VECTORS["engine_chains"]["vllm"] if case["algorithm"] == algorithm]
+    assert any(case["scope"][part] for case in cases)
+    assert any(case["seed"] is not None for case in cases)
+
+
+@pytest.mark.parametrize("part", ["extra_key", "cache_salt", "media"])
+def test_hashes_of_sglang_of_every_part_of_a_request_are_in_the_file(part: str) -> None:
+    """The engine puts the LoRA of a request behind its extra key."""
+    assert any(case.get(part) for case in VECTORS["engine_chains"]["sglang"])
+
+
+def test_views_of_kvbm_of_lora_salt_media_and_both_generations_are_in_the_file() -> None:
+    kvbm = VECTORS["kvbm"]
+    assert {case["version"] for case in kvbm["chains"]} == set(KvbmVersion)
+    assert any(case.get("media") for case in kvbm["chains"])
+    assert {(bool(case["lora"]), bool(case["salt"])) for case in kvbm["salt_hashes"] if case["version"] == "v2"} == {
+        *((False, False), (True, False), (False, True), (True, True)),
+    }
+    assert any(case["media_hashes"] for case in kvbm["router_block_hashes"])
