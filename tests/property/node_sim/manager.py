@@ -34,7 +34,7 @@ from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard_block_manager.engine_sessions import EngineSession
 from blockyard_block_manager.inventory_match import Listing
 from blockyard_block_manager.load import FindCallback
-from blockyard_block_manager.manager_metrics import ManagerMetrics
+from blockyard_block_manager.manager_metrics import DropReason, ManagerMetrics
 from blockyard_block_manager.node_core import NodeCore
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.recovery import WorkerPhase
@@ -45,7 +45,8 @@ ATTACH_SECONDS: Final = 0.5
 PAGE_SECONDS: Final = 1.0
 FIND_SECONDS: Final = 0.5
 _LIMITS: Final = JobLimits(resend_seconds=0.2, resend_limit=3, unsettled_limit=12)
-_METRICS: Final = ManagerMetrics(Metrics("sim"))
+_COUNTERS: Final = Metrics("sim")
+_METRICS: Final = ManagerMetrics(_COUNTERS)
 
 ReplyT = TypeVar("ReplyT")
 
@@ -366,6 +367,11 @@ class _Question:
         if not self.answered:
             self.answered = True
             self.done(found)
+
+
+def dropped_unwritten() -> float:
+    """Blocks that were counted as gone from G2 before they were written, by all lives so far."""
+    return _COUNTERS.registry.get_sample_value("blockyard_dropped_total", {"reason": DropReason.GONE_FROM_G2}) or 0.0
 
 
 def _map(number: int, memory: FakeEngineMemory, worker: FakeWorker) -> Epoch:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from tests.property.node_sim.manager import OW
-from tests.property.node_sim.node import Mutant
+from tests.property.node_sim.node import WRITES_BACK, Mutant
 
 from blockyard.core.jobs import Refusal
 from blockyard.core.pool import ClearReport
@@ -148,6 +148,12 @@ def clear_forgets_who_is_held(core: NodeCore) -> None:
     _replace(core.tables, "clear", forgetting)
 
 
+def evictions_are_silent(core: NodeCore) -> None:
+    """Stores wait for no disk, and what leaves G2 for them before it was written is not counted."""
+    _replace(core._disk, "g2_room", lambda limit: min(core.tables.room(Tier.G2), limit))
+    core.tables.on_evicted = lambda tier, blocks: None
+
+
 def _replace(owner: object, name: str, method: Callable[..., object]) -> None:
     setattr(owner, name, method)
 
@@ -166,5 +172,6 @@ NODE_MUTANTS: Final[dict[str, tuple[tuple[str, ...], int, Mutant]]] = {
     "removals are silent": (("I12",), 60, Mutant(spoil=removals_are_silent)),
     "clear forgets who is held": (("I18",), 60, Mutant(spoil=clear_forgets_who_is_held)),
     "clear ends at once": (("I18",), 120, Mutant(spoil=clear_ends_at_once)),
+    "evictions are silent": (("P",), 60, replace(WRITES_BACK, spoil=evictions_are_silent)),
 }
 """What each breaks, within how many seeds that is seen, and how."""

@@ -8,19 +8,21 @@ Threading: one thread.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from tests.property.node_sim.engine import BLOCK_BYTES, BLOCK_TOKENS, SimEngine
-from tests.property.node_sim.manager import SimManager
+from tests.property.node_sim.manager import SimManager, dropped_unwritten
 
+from blockyard.core.clear_scope import EVERYTHING
 from blockyard.core.errors import BlockyardError, IntegrityError
 from blockyard.core.events import ClearedEvent, KvEvent, OffloadedEvent, RemovedEvent
 from blockyard.core.handles import MutableBlocks
+from blockyard.core.offload_plan import OffloadRules, WritePolicy
 from blockyard.core.pack_plan import PackGeometry
 from blockyard.core.states import RowState
-from blockyard.core.vocabulary import BlockId, Epoch, NodeName, Tier, WorkerRole
+from blockyard.core.vocabulary import BlockId, ContentKey, Epoch, GroupId, NodeName, Tier, WorkerRole
 from blockyard.testing.fake_slots import FakeStore, FakeTier
 from blockyard.testing.fake_worker import FakeWorker
 from blockyard.testing.sim.fault_plan import plan_pair
@@ -71,9 +73,12 @@ class Mutant:
 
     make_worker: WorkerLife = FakeWorker
     spoil: Callable[[NodeCore], None] = lambda core: None
+    disk_rules: OffloadRules = OffloadRules()
 
 
 UNCHANGED: Final = Mutant()
+WRITES_BACK: Final = Mutant(disk_rules=OffloadRules(policy=WritePolicy.WRITE_BACK))
+"""Two that break none."""
 
 
 class SimNode:
@@ -92,7 +97,7 @@ class SimNode:
             role: SimWorker(self.world, role, self.tiers, store, port, self.oracle, mutant.make_worker)
             for role in WorkerRole
         }
-        self.manager = SimManager(self.world, _PROFILE, self.workers)
+        self.manager = SimManager(self.world, replace(_PROFILE, disk_rules=mutant.disk_rules), self.workers)
         self.engine = SimEngine(self.world, self.manager)
         self.processes: list[Process] = [self.manager, *self.workers.values(), self.engine]
         self.settled: list[int] = []
@@ -200,8 +205,11 @@ class SimNode:
         epoch, grant, hand_in = core.profile.epoch, core.tables.grant, core.desk.hand_in
 
         def granting(tier: Tier, count: int) -> MutableBlocks:
+            unwritten = _unwritten(core) if tier is Tier.G2 else set()
+            counted = dropped_unwritten()
             blocks = grant(tier, count)
             self._check_writers(epoch)
+            self._check_counted(unwritten - set(core.tables.in_g2()), dropped_unwritten() - counted)
             self.oracle.granted(tier, zip(blocks.ids, blocks.generations, strict=True), epoch)
             return blocks
 
@@ -226,6 +234,10 @@ class SimNode:
         for role, worker in self.workers.items():
             if worker.alive and worker.life_of_manager not in (0, epoch):
                 raise BrokenRuleError(f"I11: granted while the {role.label} serves epoch {worker.life_of_manager}")
+
+    def _check_counted(self, lost: set[tuple[ContentKey, GroupId]], counted: float) -> None:
+        if counted != len(lost):
+            raise BrokenRuleError(f"P: {len(lost)} blocks left G2 before they were written, {counted} are counted")
 
     def _appended(self, event: KvEvent) -> None:
         if isinstance(event, RemovedEvent | ClearedEvent):
@@ -297,6 +309,18 @@ class SimNode:
         unknown = [item for item in ready - registered if item[:2] not in stale]
         if unknown:
             raise BrokenRuleError(f"I6: READY and not registered: {unknown}")
+
+
+def _unwritten(core: NodeCore) -> set[tuple[ContentKey, GroupId]]:
+    """Blocks of G2 that are still to be written to G3: those that wait, and under write-back those nobody gave up."""
+    disk, tables = core._disk, core.tables
+    if not tables.has(Tier.G3):
+        return set()
+    blocks = [block for block in tables.in_g2() if not tables.holds(Tier.G3, [block[0]], block[1])[0]]
+    if disk._ahead is not None:
+        return {block for block in blocks if block not in disk._ahead._given_up}
+    waiting = {(name.key, name.scope.group) for name in disk._queue.in_scope(EVERYTHING)}
+    return {block for block in blocks if block in waiting}
 
 
 def run_node(seed: int, mutant: Mutant = UNCHANGED) -> SimNode:
