@@ -89,6 +89,7 @@ class EngineSessions:
         self._sessions: dict[tuple[EngineId, int], EngineSession] = {}
         self._mappings = 0
         self._windows = windows
+        self._dropped: list[G1Set] = []
 
     def __iter__(self) -> Iterator[EngineSession]:
         """Connected engines, oldest first."""
@@ -137,12 +138,12 @@ class EngineSessions:
         return session.mapping_number
 
     def close(self, session: EngineSession) -> None:
-        """Forget an engine: its G1 set leaves with events. Idempotent."""
+        """Forget an engine: one ``cleared`` event for its G1 set. Idempotent."""
         if session.closed:
             return
         session.closed = True
         session.mapping = session.mapping_number = None
-        self._announce(session, session.g1.clear())
+        self._drop_set(session)
         if self._sessions.get((session.engine, session.dp_rank)) is session:
             del self._sessions[session.engine, session.dp_rank]
 
@@ -169,8 +170,22 @@ class EngineSessions:
     def reset(self, session: EngineSession) -> None:
         """The engine dropped everything: one ``cleared`` event for its G1 set."""
         self._require_open(session)
+        self._drop_set(session)
+
+    @property
+    def unswept(self) -> bool:
+        """Whether sets of which nobody knows any more are still in memory."""
+        return bool(self._dropped)
+
+    def sweep(self, most: int) -> None:
+        """Take up to ``most`` rows of those sets out of memory; it takes time for each."""
+        if self._dropped and not self._dropped[-1].shrink(most):
+            self._dropped.pop()
+
+    def _drop_set(self, session: EngineSession) -> None:
         if len(session.g1):
-            session.g1.clear()
+            self._dropped.append(session.g1)
+            session.g1 = G1Set()
             self._events.cleared(session.owner, Tier.G1)
 
     def _require_open(self, session: EngineSession) -> None:

@@ -9,6 +9,7 @@ Threading: owned by the event loop of the service.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from blockyard.core.block_name import BlockName
 from blockyard.core.events import BlockScope
@@ -96,13 +97,10 @@ class G1Set:
         taken = self._take(pages)
         return G1Change(removed=tuple(row for row in _distinct(taken) if row.group_key not in self._copies))
 
-    def clear(self) -> G1Change:
-        """Drop all rows."""
-        removed = tuple(_distinct(self._rows.values()))
-        self._rows.clear()
-        self._pages.clear()
-        self._copies.clear()
-        return G1Change(removed=removed)
+    def shrink(self, most: int) -> int:
+        """Drop up to ``most`` rows of a set that is of no use any more; returns how many are left."""
+        self._take(list(islice(self._rows, most)))
+        return len(self._rows)
 
     def _take(self, pages: Iterable[EngineBlockId]) -> list[G1Row]:
         taken: list[G1Row] = []

@@ -39,7 +39,7 @@ from blockyard.wire.connector_channel import Hello
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard.wire.worker_channel import Attached, JobResult
 from blockyard_block_manager.arena_writers import RankWriters
-from blockyard_block_manager.clearing import ClearCounts, Clearing, ClearOperation
+from blockyard_block_manager.clearing import Clearing, ClearOperation, OnCleared
 from blockyard_block_manager.decision_log import DecisionLog
 from blockyard_block_manager.disk_writer import DiskWriter
 from blockyard_block_manager.engine_sessions import EngineSession, EngineSessions
@@ -129,7 +129,8 @@ class NodeCore:
         self.recovery: Final = Recovery(profile, self.tables, self.desk, self._freer)
         grants = EngineGrants(profile, self.tables, self.desk, self.flights, landing, self._disk, ArenaWriters(clock))
         self.ranks: Final = RankWriters(grants, self.loads.staged, self.recovery)
-        self._clearing = Clearing(self.tables, self.desk, self._freer, self._offloader, self._disk, self.recovery)
+        parts = self.tables, self.sessions, self.desk, self._freer, self._offloader, self._disk, self.recovery
+        self.clearing: Final = Clearing(profile, *parts)
         metrics.block_size(profile.block_bytes, profile.block_tokens)
         self._offers = G2Offers(profile, self.tables, self.desk, self._disk, self._packs, index, self._end_section)
         self._grants_were_open = False
@@ -332,22 +333,23 @@ class NodeCore:
         self._end_section()
 
     # --- operators and time -------------------------------------------------------------------------------------------
-    def clear(
-        self, tier: Tier, on_done: Callable[[ClearCounts], None], scope: ClearScope = EVERYTHING
-    ) -> ClearOperation:
+    def clear(self, tier: Tier, on_done: OnCleared, scope: ClearScope = EVERYTHING) -> ClearOperation:
         """Empty G2 or G3 of this node, or of a model or tenant; ``on_done``: a restart could bring nothing back."""
-        operation = self._clearing.clear(tier, scope, on_done)
+        [operation] = self.clearing.clear((tier,), scope, on_done)
         self._end_section()
         return operation
 
-    def clear_all(self, on_done: Callable[[ClearCounts], None], scope: ClearScope = EVERYTHING) -> list[ClearOperation]:
+    def clear_all(self, on_done: OnCleared, scope: ClearScope = EVERYTHING) -> list[ClearOperation]:
         """Empty both tiers of this node in one section; ``on_done`` is told per tier."""
         tiers = [tier for tier in LOCAL_TIERS if tier is not Tier.G3 or self.tables.has(tier)]
-        for tier in tiers:
-            self._clearing.require(tier)
-        operations = [self._clearing.clear(tier, scope, on_done) for tier in tiers]
+        operations = self.clearing.clear(tiers, scope, on_done)
         self._end_section()
         return operations
+
+    def sweep(self) -> None:
+        """Take the next slice of what was cleared: a section of some milliseconds."""
+        self.clearing.sweep()
+        self._end_section()
 
     def tick(self) -> list[JobAction]:
         """Let time act: deadlines, leases, retries; returns the messages that are due to workers."""
@@ -386,7 +388,7 @@ class NodeCore:
         self._packs.pump()
         self.desk.shed()
         self._freer.collect()
-        self._clearing.check()
+        self.clearing.check()
         if self.recovery.needs_listing:
             self.desk.on_work(WorkerRole.OFFLOAD_WORKER)  # nothing else wakes its link while nothing is granted
         self.on_section_end()

@@ -62,6 +62,8 @@ class NodeProfile:
     loads_per_session: int = 1_024
     listing_part: int = 512
     """Slots of an inventory that are compared, and blocks of G2 that are offered to lower tiers, in one go."""
+    sweep_part: int = 2_048
+    """Blocks that were cleared of which the traces are taken away in one section: some milliseconds."""
 
     @classmethod
     def of(cls, settings: NodeSettings, epoch: Epoch, *, remote_runs: bool) -> "NodeProfile":

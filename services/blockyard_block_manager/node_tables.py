@@ -21,7 +21,7 @@ from blockyard.core.eviction.base import PolicyFactory
 from blockyard.core.eviction.retention import Retention
 from blockyard.core.handles import DoomedBlocks, ImmutableBlocks, MutableBlocks
 from blockyard.core.pins import PinTable
-from blockyard.core.pool import BlockPool, ClearReport
+from blockyard.core.pool import BlockPool, CutReport
 from blockyard.core.registry import BlockRegistry
 from blockyard.core.states import CondemnOutcome, RowState
 from blockyard.core.vocabulary import (
@@ -118,12 +118,13 @@ class NodeTables:
         return self._registry.holds(tier, keys, group)
 
     def in_g2(self) -> list[tuple[ContentKey, GroupId]]:
-        """Everything in G2, in the order in which it entered."""
+        """Everything in G2, in the order in which it entered; perhaps also blocks that were cleared and not swept."""
         return list(self._names)
 
     def name_in_g2(self, key: ContentKey, group: GroupId) -> BlockName | None:
         """Full name of a block that G2 holds; None where it does not."""
-        return self._names.get((key, group))
+        name = self._names.get((key, group))
+        return name if name is None or self.holds(Tier.G2, [key], group)[0] else None
 
     def next_victims(self, tier: Tier, count: int) -> tuple[BlockFacts, ...]:
         """Blocks that would leave a tier first; touches nothing."""
@@ -187,6 +188,8 @@ class NodeTables:
             return Committed(nothing.blocks, len(good), [])
         keys = [names[index].key for index in good]
         before = pool.find(keys, scope.group)
+        if pool.unswept:
+            self._forget(tier, [(key, scope.group) for key in keys])
         slots = blocks.ids
         # A copy that was found by its header meanwhile gives way: the new one's header is READY too, and of two
         # copies in one tier the older has to be freed.
@@ -238,20 +241,25 @@ class NodeTables:
         self._left(tier, doomed.facts)
         return doomed
 
-    def clear(self, tier: Tier, scope: ClearScope = EVERYTHING, elsewhere: Collection[BlockId] = ()) -> ClearReport:
-        """Forget what a tier has in scope in this section; one ``cleared`` event says so.
+    def cut(self, tier: Tier, scope: ClearScope = EVERYTHING, elsewhere: Collection[BlockId] = ()) -> CutReport:
+        """Forget what a tier has in scope in this section; one ``cleared`` event says so. Slots come out of ``sweep``.
 
         ``elsewhere``: slots being written whose blocks are known to be out of scope.
         """
-        report = self.pool(tier).clear(scope, elsewhere)
-        left = [(block.key, block.group) for block in report.left]
-        if tier is Tier.G2:
-            left = list(self._names) if scope.is_everything else left
-            for block in left:
-                del self._names[block]
-        self.on_left(tier, left)
+        report = self.pool(tier).cut(scope, elsewhere)
         self.events.cleared(self.events.owner_of(tier), tier, scope)
         return report
+
+    @property
+    def unswept(self) -> tuple[Tier, ...]:
+        """Tiers that hold slots of forgotten blocks."""
+        return tuple(tier for tier, pool in self._pools.items() if pool.unswept)
+
+    def sweep(self, tier: Tier, most: int) -> DoomedBlocks:
+        """Slots of up to ``most`` forgotten blocks, as far as nobody holds them."""
+        swept = self.pool(tier).sweep(most)
+        self._forget(tier, swept.names)
+        return swept.doomed
 
     def drain_doomed(self, tier: Tier) -> DoomedBlocks | None:
         """Slots of condemned or cleared blocks whose last holder let go; None where there are none."""
@@ -260,6 +268,7 @@ class NodeTables:
             return None
         doomed = pool.drain_doomed()
         if len(doomed):
+            self._forget(tier, [(block.key, block.group) for block in doomed.facts])
             return doomed
         doomed.release()
         return None
@@ -312,6 +321,8 @@ class NodeTables:
         """Register blocks found by their headers in free slots; returns the slots of surplus copies."""
         pool = self.pool(tier)
         held = [pool.find([record.key], record.group)[0] is not None for record in records]
+        if pool.unswept:
+            self._forget(tier, [(record.key, record.group) for record in records])
         report = pool.adopt([_adopted(record) for record in records])
         fresh: dict[BlockScope, dict[ContentKey, BlockName]] = {}
         for record, known in zip(records, held, strict=True):
@@ -339,6 +350,19 @@ class NodeTables:
         return slots
 
     # --- inside -------------------------------------------------------------------------------------------------------
+    def _forget(self, tier: Tier, blocks: Sequence[tuple[ContentKey, GroupId]]) -> None:
+        """These were perhaps cleared: those that are known and not in the tier have left it."""
+        known: dict[GroupId, list[ContentKey]] = {}
+        for block in blocks if tier is Tier.G2 else ():
+            if block in self._names:
+                known.setdefault(block[1], []).append(block[0])
+        for group, keys in known.items():
+            held = self.holds(tier, keys, group)
+            gone = [(key, group) for key, here in zip(keys, held, strict=True) if not here]
+            for block in gone:
+                del self._names[block]
+            self.on_left(tier, gone)
+
     def _left(self, tier: Tier, facts: Iterable[BlockFacts]) -> None:
         listed = list(facts)
         if tier is Tier.G2:

@@ -274,7 +274,7 @@ class Recovery:
         if before is None or arena.arena == before.arena:
             return False
         # The old bytes are out of reach, and what jobs under way write lands in memory that nobody reads any more.
-        self._freer.free(Tier.G2, self._tables.clear(Tier.G2).doomed)
+        self._tables.cut(Tier.G2)
         return True
 
     def _remote_attached(self, worker: _Worker, running: Iterable[RunningJob]) -> None:

@@ -50,6 +50,7 @@ from blockyard_block_manager.readiness import Readiness
 from blockyard_block_manager.recovery import WorkerPhase
 from blockyard_block_manager.remote_index import RemoteIndex
 from blockyard_block_manager.section_waiters import SectionWaiters
+from blockyard_block_manager.sweeper import sweep_cleared
 from blockyard_block_manager.traced_bus import TracedBus
 from blockyard_block_manager.worker_link import WorkerLink
 from blockyard_block_manager.writer_processes import WriterProcesses
@@ -138,6 +139,7 @@ async def serve(context: ServiceContext) -> None:
             patience_seconds=settings.jobs.stuck_ms / 1_000,
         )
         context.start(life.run(), "offload-life")
+        context.start(sweep_cleared(core, node.waiters), "sweep")
         context.start(_tick(core, links, life), "tick")
         await context.stop.wait()
 

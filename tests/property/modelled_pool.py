@@ -85,7 +85,12 @@ class ModelledPool(RuleBasedStateMachine):
                 facts = self.pool.facts([BlockId(number)])[0]
                 assert (facts.refs, (facts.group, facts.key)) == (row.refs, row.name)
                 assert sorted(self.pool.relatives(BlockId(number))) == sorted(self.model.family(number)[1:])
-        assert list(self.policy) == self.model.victims
+        assert self.pool.unswept == len(self.model.cut_off)
+        standing = [row for row in self.policy if self.pool.state(row) is RowState.INACTIVE]
+        assert standing == self.model.victims
+        assert len(self.policy) == len(standing) + sum(
+            self.pool.state(BlockId(row)) is RowState.AWAIT_FREE for row in self.model.cut_off
+        )
         assert self.pool.duplicates == sum(row.primary is not None for row in self.model.rows.values())
         assert self.pool.relatives_left == self.model.relatives_left
 
@@ -112,5 +117,7 @@ class ModelledPool(RuleBasedStateMachine):
         if hasattr(self, "pool"):
             self.tried["relative left"] += self.pool.relatives_left
             self.pool.drain_doomed().release()
+            while self.pool.unswept:
+                self.pool.sweep(2).doomed.release()
             self.pool.check_integrity()
             assert self.pool.available == self.pool.capacity - self.model.count(RowState.ABANDONED)

@@ -17,7 +17,7 @@ from blockyard.testing.block_model import staged_columns
 from blockyard.testing.blocks import IDENTITY, key
 
 NAMES = [(group, key(name)) for group in (0, 1) for name in "abc"]
-THEN = ["complete", "held", "held", "inactive", "inactive", "cleared", "cleared first"]
+THEN = ["complete", "held", "held", "inactive", "inactive", "cleared", "cleared first", "again"]
 
 
 def some_of(names: list[tuple[int, ContentKey]]) -> st.SearchStrategy[list[tuple[int, ContentKey]]]:
@@ -108,6 +108,8 @@ class PoolMachine(ModelledPool):
     @rule(names=st.sampled_from([NAMES[:3], NAMES[3:]]).flatmap(some_of), then=st.sampled_from(THEN))
     def write(self, names: list[tuple[int, ContentKey]], then: str) -> None:
         """The usual life of a block in one step, up to some state: steps that are drawn one by one seldom get there."""
+        if then == "again" and len(names) <= len(self.model.free) and self.model.entries_at(names):
+            self.cut_off()
         expected = self.model.allocate(len(names), evict=True)
         if expected is None:
             return
@@ -117,7 +119,7 @@ class PoolMachine(ModelledPool):
         self.tried["eviction"] += len(allocation.evicted)
         self.every_change_is_legal()
         if then == "cleared first":
-            self.keep(self.pool.clear().doomed, self.model.clear())
+            self.clear_now()
         for shard in range(self.model.shards):
             allocation.blocks.written(shard)
         staged = allocation.blocks.stage(staged_columns(names))
@@ -127,7 +129,10 @@ class PoolMachine(ModelledPool):
             self.keep(staged, rows)
             return
         if then == "cleared":
-            self.keep(self.pool.clear().doomed, self.model.clear())
+            self.clear_now()
+        self.tried["stored again before it was swept"] += not self.model.cut_off.isdisjoint(
+            self.model.entries_at(names)
+        )
         holders = self.model.register(rows)
         registration = staged.register()
         self.tried["doomed while written"] += registration.doomed
@@ -284,11 +289,34 @@ class PoolMachine(ModelledPool):
         assert len(condemned.facts) == (outcome.value != "stale" and findable)
         self.keep(condemned.doomed, [number] if outcome.value == "doomed" else [])
 
-    @rule(really=st.sampled_from([False, False, False, True]))
-    def clear(self, really: bool) -> None:
+    @rule(really=st.sampled_from([False, False, False, True]), swept=st.booleans())
+    def clear(self, really: bool, swept: bool) -> None:
         # Rarely: after a clear little is left to go wrong.
         if really:
-            self.keep(self.pool.clear().doomed, self.model.clear())
+            self.cut_off()
+        if really and swept:
+            self.sweep_rows(self.pool.capacity)
+
+    def clear_now(self) -> None:
+        self.cut_off()
+        self.sweep_rows(self.pool.capacity)
+
+    @precondition(lambda self: self.model.cut_off)
+    @rule(most=st.integers(1, 3))
+    def sweep(self, most: int) -> None:
+        self.sweep_rows(most)
+
+    def cut_off(self) -> None:
+        report, expected = self.pool.cut(), self.model.cut()
+        assert (report.removed, report.pinned, report.in_flight) == expected
+        self.tried["cut within a sweep"] += self.pool.unswept > report.removed + report.pinned
+
+    def sweep_rows(self, most: int) -> None:
+        expected = self.model.next_rows(most)
+        swept = self.pool.sweep(most)
+        assert swept.names == [(name[1], name[0]) for name in map(self.model.name_of, expected)]
+        self.tried["swept in parts"] += bool(expected) and self.pool.unswept > 0
+        self.keep(swept.doomed, self.model.sweep(expected))
 
     @rule()
     def drain(self) -> None:
@@ -334,6 +362,7 @@ def test_the_pool_agrees_with_the_model_after_every_step() -> None:
     PoolMachine.tried.clear()
     wanted = {f"{end} {kind.__name__}" for end in ("release", "leak") for kind in HANDLES}
     wanted |= {"eviction", "relative freed", "relative left", "take", "duplicate", "doomed while written"}
+    wanted |= {"cut within a sweep", "swept in parts", "stored again before it was swept"}
     wanted |= {"shard missing", "left at its last release", "reset", "reset, refused"}
     wanted |= {"condemn stale", "condemn pinned", "condemn doomed", "adopt, 0 surplus", "adopt, 1 surplus"}
     # Which steps a seed draws depends on more than this file, and a run that met too little proves nothing: go on then.

@@ -8,7 +8,7 @@ from blockyard.core.errors import BlockNotFoundError
 from blockyard.core.registry import AttachmentKindError, BlockRegistry
 from blockyard.core.vocabulary import ContentKey, GroupId, Tier
 from blockyard.testing.block_model import staged_columns
-from blockyard.testing.blocks import key, make_pool
+from blockyard.testing.blocks import clear, key, make_pool
 
 KEYS = [key(name) for name in "abcd"]
 TIERS = st.sampled_from([Tier.G2, Tier.G3])
@@ -73,8 +73,8 @@ class RegistryMachine(RuleBasedStateMachine):
             pool.condemn(facts.block, facts.generation).doomed.release()
 
     @rule(tier=TIERS)
-    def clear(self, tier: Tier) -> None:
-        self.pools[tier].clear().doomed.release()
+    def clear_tier(self, tier: Tier) -> None:
+        clear(self.pools[tier]).doomed.release()
 
     @rule(tier=TIERS)
     def drain(self, tier: Tier) -> None:

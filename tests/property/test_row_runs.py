@@ -24,6 +24,7 @@ from blockyard.core.vocabulary import (
     TenantDigest,
     Tier,
 )
+from blockyard.testing.blocks import clear
 
 _CAPACITY = 160
 _DEPTH = 48
@@ -83,7 +84,7 @@ class _Node:
         self.pool.condemn(row, self.pool.generation(row)).doomed.release()
 
     def clear(self) -> None:
-        self.pool.clear(ClearScope(tenant=_TENANTS[1])).doomed.release()
+        clear(self.pool, ClearScope(tenant=_TENANTS[1])).doomed.release()
 
     def check(self) -> None:
         for group in _GROUPS:

@@ -27,6 +27,7 @@ from blockyard.core.vocabulary import (
     IdentityDigest,
     Tier,
 )
+from blockyard.testing.blocks import clear
 from blockyard.testing.clock import FakeClock
 
 _SLOTS = 4
@@ -226,7 +227,7 @@ class GrantMachine(RuleBasedStateMachine):
             self._lose(engine)
         self.writers.arena_replaced()
         self.grants.close()
-        self.pool.clear().doomed.release()
+        clear(self.pool).doomed.release()
         for process in self.processes:
             process.may_write.clear()
 

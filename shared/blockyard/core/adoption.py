@@ -93,6 +93,8 @@ def adopt(table: BlockTable, records: Sequence[AdoptedBlock]) -> list[BlockId]:
 
     for record in records:
         _require_header_widths(record)
+    for group in dict.fromkeys(record.group for record in records):
+        table.make_way(group, [record.key for record in records if record.group == group])
     plan = plan_adoption(records, incumbent)
     table.policy.remove(plan.replaced)
     table.policy.forget(plan.replaced)

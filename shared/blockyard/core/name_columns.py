@@ -8,6 +8,7 @@ a group maps bytes to integers, which it does not walk either.
 Invariants: ``index[group][key]`` is a row whose columns say this group and key; names of rows that carry no block mean
 nothing. A row that carries a block is joined only where the columns of the row below, whether or not that carries a
 block still, say the key before its own, the position before its own and its scope.
+While ``cut`` is there, entries of the rows that it marks count no more.
 Threading: the owner thread of the table.
 """
 
@@ -21,6 +22,7 @@ import numpy.typing as npt
 
 from blockyard.core.block_facts import AdoptedBlock, BlockFacts, StagedNames
 from blockyard.core.clear_scope import ClearScope
+from blockyard.core.cut_rows import CutRows, SoundIndex
 from blockyard.core.row_batch import RowBatch
 from blockyard.core.row_scopes import RowScope, RowScopes
 from blockyard.core.vocabulary import KEY_BYTES, ROOT_KEY, BlockId, ContentKey
@@ -52,6 +54,7 @@ class NameColumns:
         "_positions",
         "_scopes",
         "capacity",
+        "cut",
         "index",
     )
 
@@ -73,6 +76,7 @@ class NameColumns:
         self._scopes = RowScopes(capacity)
         self._latest_scope = array("I", (0,)) * _SCOPES
         self.index: dict[int, dict[ContentKey, BlockId]] = {}
+        self.cut: CutRows | None = None
 
     # --- what policies read -----------------------------------------------------------------------------------------
     def keys_of(self, rows: Sequence[BlockId]) -> list[ContentKey]:
@@ -94,7 +98,13 @@ class NameColumns:
     # --- reading ----------------------------------------------------------------------------------------------------
     def in_group(self, group: int) -> Mapping[ContentKey, BlockId]:
         """Findable rows of a group by key."""
-        return self.index.get(group, _NONE)
+        index = self.index.get(group, _NONE)
+        return index if self.cut is None else SoundIndex(index, self.cut.marks)
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Groups with an index."""
+        return tuple(self.index)
 
     def same_keys(self, first: BlockId, keys: list[ContentKey]) -> int:
         """How many of these keys, of 16 bytes each, the rows from ``first`` on carry in this order."""
@@ -120,7 +130,8 @@ class NameColumns:
 
     def findable(self) -> list[BlockId]:
         """All rows that the index names, group by group."""
-        return [row for rows in self.index.values() for row in rows.values()]
+        rows = [row for index in self.index.values() for row in index.values()]
+        return rows if self.cut is None else [row for row in rows if not self.cut.marks[row]]
 
     def facts(
         self, rows: Sequence[BlockId], generations: "array[int]", references: "array[int]"
@@ -273,9 +284,32 @@ class NameColumns:
         return [
             found
             for key, group in zip(keys, groups, strict=True)
-            for other, index in self.index.items()
-            if other != group and (found := index.get(key)) is not None
+            for other in self.index
+            if other != group and (found := self.in_group(other).get(key)) is not None
         ]
+
+    # --- cutting off ------------------------------------------------------------------------------------------------
+    def cut_off(self, chosen: npt.NDArray[np.bool_]) -> None:
+        """Entries of the findable rows chosen here count no more."""
+        if chosen.any():
+            self.cut = self.cut or CutRows(self.capacity)
+            self.cut.add(chosen)
+
+    def cut_off_of(self, keys: Iterable[ContentKey], group: int) -> list[BlockId]:
+        """Rows that are cut off and whose entries stand at these keys."""
+        if self.cut is None:
+            return []
+        index, marks = self.index.get(group, _NONE), self.cut.marks
+        found = map(index.get, dict.fromkeys(keys))
+        return [row for row in found if row is not None and marks[row]]
+
+    def drop_cut_off(self, rows: Sequence[BlockId]) -> None:
+        """Take the entries of rows that are cut off out of the index."""
+        if self.cut is not None and rows:
+            self.drop(rows)
+            self.cut.remove(rows)
+            if not self.cut.left:
+                self.cut = None
 
 
 def _is_counting(positions: Sequence[int]) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from blockyard.core.block_facts import BlockFacts
 from blockyard.core.handles import DoomedBlocks, ImmutableBlocks, MutableBlocks
 from blockyard.core.states import CondemnOutcome
+from blockyard.core.vocabulary import ContentKey, GroupId
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,22 @@ class CondemnedBlocks:
 
 
 @dataclass(frozen=True, slots=True)
-class ClearReport:
-    """Result of ``clear``."""
+class CutReport:
+    """Result of ``cut``."""
+
+    removed: int
+    """Blocks that nobody held; their rows come out of ``sweep``, or of ``drain_doomed`` where a key is stored again."""
+    pinned: int
+    """Blocks that are still held; their rows come out of ``drain_doomed`` after the last release."""
+    in_flight: int
+    """Rows being written: they will not be registered."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweptBlocks:
+    """Result of ``sweep``."""
 
     doomed: DoomedBlocks
     """Rows that are free-able now."""
-    pinned: int
-    """Rows that left the index but are still held; they come out of ``drain_doomed`` after the last release."""
-    in_flight: int
-    """Rows being written: they will not be registered."""
-    left: tuple[BlockFacts, ...] = ()
-    """What left the index; empty where that is everything."""
+    names: list[tuple[ContentKey, GroupId]]
+    """What was swept, held blocks included; perhaps stored again by now."""

@@ -9,19 +9,30 @@ Threading: one owner thread, that of the pools.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar, final
+from typing import Protocol, TypeVar, final
 
 from blockyard.core.errors import BlockNotFoundError, KernelError
 from blockyard.core.vocabulary import BlockId, ContentKey, GroupId, Tier
 
-KeyIndex = Mapping[int, Mapping[ContentKey, BlockId]]
-"""Findable rows of one tier by group and key, as its pool keeps them."""
 TouchObserver = Callable[[Tier, GroupId, Sequence[ContentKey]], None]
 """Told of uses before they take effect: tier, group, and one key per use in the order of the call.
 
 One that raises fails the call, which has then changed nothing.
 """
 Value = TypeVar("Value")
+
+
+class KeyIndex(Protocol):
+    """Findable rows of one tier by group and key, as its pool keeps them."""
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Groups that had a findable row."""
+        ...
+
+    def in_group(self, group: int) -> Mapping[ContentKey, BlockId]:
+        """Rows of a group by key, as they are now."""
+        ...
 
 
 class AttachmentKindError(KernelError):
@@ -58,8 +69,10 @@ class BlockRegistry:
 
     def holds(self, tier: Tier, keys: Sequence[ContentKey], group: GroupId) -> list[bool]:
         """Per key, whether the tier holds it; nowhere in a tier without a pool. Touches nothing."""
-        index = self._indexes.get(tier, {}).get(group, {})
-        return list(map(index.__contains__, keys))
+        index = self._indexes.get(tier)
+        if index is None:
+            return [False] * len(keys)
+        return list(map(index.in_group(group).__contains__, keys))
 
     def tiers_of(self, keys: Sequence[ContentKey], group: GroupId) -> list[tuple[Tier, ...]]:
         """Per key, the tiers that hold it. Touches nothing."""
@@ -71,7 +84,7 @@ class BlockRegistry:
 
     def is_present(self, key: ContentKey) -> bool:
         """Whether any tier holds the key, in any group."""
-        return any(key in keys for index in self._indexes.values() for keys in index.values())
+        return any(key in index.in_group(group) for index in self._indexes.values() for group in index.groups)
 
     # --- attachments ------------------------------------------------------------------------------------------------
     def attach(self, key: ContentKey, value: object) -> None:
@@ -122,7 +135,7 @@ class BlockRegistry:
                     del self._attached[key]
 
     def cleared(self) -> None:
-        """A tier has dropped all its keys."""
+        """A tier has dropped many of its keys at once."""
         self.left(list(self._attached))
 
     def violations(self) -> list[str]:

@@ -1,5 +1,9 @@
 """Ways in which blocks leave the index of a table: evicted, reset, condemned, cleared.
 
+A clear is a *cut*, which decides, and sweeps of as many rows as its caller has time for::
+
+    registered, in scope ──cut──► counts as absent ──sweep, or its key is stored again──► out of index and policy
+
 A call that raises has changed nothing. Blocks that leave are in the result, so that the caller can announce them in the
 same synchronous section.
 Threading: the owner thread of the table.
@@ -16,15 +20,15 @@ from blockyard.core.clear_scope import ClearScope
 from blockyard.core.errors import BlocksInUseError, KernelError
 from blockyard.core.families import take_in_order
 from blockyard.core.row_batch import RowBatch
-from blockyard.core.states import ABANDONED, COMPLETE, DOOMED, FREE, HELD, INACTIVE, MUTABLE, CondemnOutcome
-from blockyard.core.vocabulary import BlockId, Generation
+from blockyard.core.states import ABANDONED, AWAIT_FREE, COMPLETE, DOOMED, FREE, HELD, INACTIVE, MUTABLE, CondemnOutcome
+from blockyard.core.vocabulary import BlockId, ContentKey, Generation, GroupId
 
 
 def evict(table: BlockTable, count: int) -> list[BlockId]:
     """INACTIVE → AWAIT_FREE, in policy order; as many as there are, up to ``count``, the last family whole."""
     if count < 0:
         raise KernelError("a block count is not negative", count=count)
-    victims = table.take_victims(min(count, len(table.policy)))
+    victims = table.take_victims(min(count, table.evictable))
     table.leave_index(victims)
     table.to_await_free(RowBatch(victims), INACTIVE)
     return victims
@@ -61,42 +65,47 @@ def condemn(table: BlockTable, row: BlockId, generation: Generation) -> tuple[Co
     return CondemnOutcome.PINNED, facts
 
 
-def clear(table: BlockTable) -> tuple[list[BlockId], int, int]:
-    """Empty the index. INACTIVE → AWAIT_FREE; HELD, MUTABLE and COMPLETE rows become doomed.
+def cut(table: BlockTable, scope: ClearScope, elsewhere: Collection[BlockId]) -> tuple[int, int, int]:
+    """Everything in scope counts as absent from now on, and all unregistered rows but those ``elsewhere`` are doomed.
 
-    Returns the rows that await freeing and the numbers of pinned and of unregistered rows that were doomed now.
+    INACTIVE → AWAIT_FREE, though rows stand in index and policy until ``sweep`` takes them out; HELD, MUTABLE and
+    COMPLETE rows become doomed. A few passes over columns, however many blocks that are.
+
+    Returns the numbers of rows that nobody held, and of pinned and of unregistered rows that were doomed now.
     """
-    idle = take_in_order(table.policy, table.states.column, len(table.policy))
-    table.policy.forget(table.names.findable())
-    table.names.index.clear()
-    table.registry.cleared()
-    table.to_await_free(RowBatch(idle), INACTIVE)
-    return idle, *_doom(table, np.ones(table.capacity, dtype=np.bool_), ())
-
-
-def clear_part(
-    table: BlockTable, scope: ClearScope, elsewhere: Collection[BlockId]
-) -> tuple[list[BlockId], int, int, tuple[BlockFacts, ...]]:
-    """As ``clear``, for the blocks in scope and for all unregistered rows but those ``elsewhere``; also what left."""
     inside = table.names.rows_in(scope)
     found = table.findable() & inside
-    idle = _rows(found & (np.frombuffer(table.states.column, dtype=np.uint8) == INACTIVE))
-    table.policy.remove(idle)
-    left = table.leave_index(_rows(found))
-    table.to_await_free(RowBatch(idle), INACTIVE)
-    return idle, *_doom(table, inside, elsewhere), left
+    idle = found & (_column(table.states.column) == INACTIVE)
+    pinned, in_flight = _doom(table, inside, elsewhere)
+    table.names.cut_off(found)
+    table.flags.clear_where(idle)
+    table.states.change_where(idle, INACTIVE, AWAIT_FREE)
+    table.registry.cleared()
+    return int(np.count_nonzero(idle)), pinned, in_flight
+
+
+def sweep(table: BlockTable, most: int) -> tuple[list[BlockId], list[tuple[ContentKey, GroupId]]]:
+    """Take up to ``most`` rows that were cut off out of index and policy.
+
+    Returns those of them that await freeing, and the names of all of them.
+    """
+    if table.names.cut is None:
+        return [], []
+    rows = table.names.cut.next_rows(most)
+    names = zip(table.names.keys_of(rows), map(GroupId, table.names.groups_of(rows)), strict=True)
+    return table.sweep(rows), list(names)
 
 
 def _doom(table: BlockTable, inside: npt.NDArray[np.bool_], elsewhere: Collection[BlockId]) -> tuple[int, int]:
     """HELD rows of these, and unregistered rows but those ``elsewhere``, become doomed; returns how many of each."""
-    state = np.frombuffer(table.states.column, dtype=np.uint8)
-    sound = np.frombuffer(table.flags.column, dtype=np.uint8) & DOOMED == 0
+    state = _column(table.states.column)
+    sound = _column(table.flags.column) & DOOMED == 0
     pinned = (state == HELD) & sound & inside
     in_flight = ((state == MUTABLE) | (state == COMPLETE)) & sound
     in_flight[list(elsewhere)] = False
-    table.flags.set(_rows(pinned | in_flight), DOOMED)
-    return int(pinned.sum()), int(in_flight.sum())
+    table.flags.set_where(pinned | in_flight, DOOMED)
+    return int(np.count_nonzero(pinned)), int(np.count_nonzero(in_flight))
 
 
-def _rows(chosen: npt.NDArray[np.bool_]) -> list[BlockId]:
-    return list(map(BlockId, np.flatnonzero(chosen).tolist()))
+def _column(values: bytearray) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(values, dtype=np.uint8)

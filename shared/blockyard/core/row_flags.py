@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import final
 
 import numpy as np
+import numpy.typing as npt
 
 from blockyard.core.row_batch import RowBatch
 from blockyard.core.vocabulary import BlockId
@@ -61,3 +62,16 @@ class RowFlags:
             for row in rows:
                 self.flagged -= column[row] > 0
                 column[row] = 0
+
+    def set_where(self, chosen: npt.NDArray[np.bool_], flag: int) -> None:
+        """As ``set``, for the rows chosen here of all."""
+        column = np.frombuffer(self.column, dtype=np.uint8)
+        self.flagged += int(np.count_nonzero(chosen & (column == 0)))
+        column[chosen] |= flag
+
+    def clear_where(self, chosen: npt.NDArray[np.bool_]) -> None:
+        """As ``clear``, for the rows chosen here of all."""
+        if self.flagged:
+            column = np.frombuffer(self.column, dtype=np.uint8)
+            self.flagged -= int(np.count_nonzero(column[chosen]))
+            column[chosen] = 0

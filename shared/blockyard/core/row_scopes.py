@@ -66,8 +66,10 @@ class RowScopes:
 
     def rows_in(self, scope: ClearScope) -> npt.NDArray[np.bool_]:
         """Per row, whether the scope it carries is covered; for rows without a block that means nothing."""
-        covered = [number for number, known in enumerate(self._scopes) if scope.covers(known.identity, known.tenant)]
-        return np.isin(np.frombuffer(self._column, dtype=np.uint32), covered)
+        if scope.is_everything:
+            return np.ones(len(self._column), dtype=np.bool_)
+        covered = [scope.covers(known.identity, known.tenant) for known in self._scopes]
+        return np.array(covered, dtype=np.bool_)[np.frombuffer(self._column, dtype=np.uint32)]
 
     def _number_new(self, scope: RowScope) -> int:
         if len(self._numbers) >= self._sweep_at:

@@ -6,6 +6,9 @@ Threading: the owner thread of the table.
 
 from typing import Final, final
 
+import numpy as np
+import numpy.typing as npt
+
 from blockyard.core.errors import BlockStateError
 from blockyard.core.row_batch import RowBatch
 from blockyard.core.states import FREE, RowState
@@ -44,5 +47,12 @@ class RowStates:
         else:
             for row in batch.rows:
                 column[row] = after
+        self.counts[before] -= count
+        self.counts[after] += count
+
+    def change_where(self, chosen: npt.NDArray[np.bool_], before: int, after: int) -> None:
+        """As ``change``, for the rows chosen here of all."""
+        np.frombuffer(self.column, dtype=np.uint8)[chosen] = after
+        count = int(np.count_nonzero(chosen))
         self.counts[before] -= count
         self.counts[after] += count

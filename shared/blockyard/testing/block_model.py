@@ -19,6 +19,9 @@ def staged_columns(names: list[tuple[int, ContentKey]]) -> StagedColumns:
     )
 
 
+_IN_HANDS = (RowState.MUTABLE, RowState.COMPLETE, RowState.HELD)
+
+
 @dataclass
 class ModelRow:
     """One row."""
@@ -52,7 +55,10 @@ class BlockModel:
     victims: list[int] = field(default_factory=list)
     ready: list[int] = field(default_factory=list)
     groups: set[int] = field(default_factory=set)
-    """Groups of which blocks were registered since the last clear."""
+    """Groups of which blocks were registered."""
+    cut_off: set[int] = field(default_factory=set)
+    """Rows of cleared blocks whose entries stand in an index still."""
+    swept_below: int = 0
     relatives_left: int = 0
     """Blocks that stayed since they were held when one of their family was evicted."""
 
@@ -68,6 +74,10 @@ class BlockModel:
         assert len(found) <= 1
         return found[0] if found else None
 
+    def registered(self) -> list[tuple[int, ContentKey]]:
+        """Names that a row is found by, in the order of those rows."""
+        return [row.name for n, row in self.rows.items() if row.name is not None and self.find(row.name) == n]
+
     def count(self, state: RowState) -> int:
         return sum(row.state is state for row in self.rows.values())
 
@@ -82,7 +92,7 @@ class BlockModel:
     # --- changes ---
     def allocate(self, count: int, evict: bool) -> tuple[list[int], list[int]] | None:
         """Granted rows, and evicted ones in the order of eviction; those beyond the count are free now."""
-        if count > len(self.free) + (len(self.victims) if evict else 0):
+        if count > len(self.free) + (len(self.victims) if evict and not self.cut_off else 0):
             return None
         taken, self.free = self.free[:count], self.free[count:]
         short = count - len(taken)
@@ -156,6 +166,7 @@ class BlockModel:
             holder = self.find(row.name)
             if not row.doomed:
                 self.groups.add(row.name[0])
+                self.make_way(row.name)
             if row.doomed:
                 self.await_free([number])
                 self.ready.append(number)
@@ -198,6 +209,7 @@ class BlockModel:
         kept = [number for number in others if not rows[number].reset]
         self.await_free(doomed)
         self.ready += doomed
+        self.cut_off -= set(doomed)
         self.to_free(duplicates)
         self.to_free(gone)
         for number in kept:
@@ -226,7 +238,7 @@ class BlockModel:
             self.rows[number].primary = None
 
     def evict(self, count: int) -> list[int]:
-        taken = self._take_victims(min(count, len(self.victims)))
+        taken = self._take_victims(0 if self.cut_off else min(count, len(self.victims)))
         self.await_free(taken)
         return taken
 
@@ -242,18 +254,51 @@ class BlockModel:
         self.await_free([number])
         return CondemnOutcome.DOOMED
 
-    def clear(self) -> list[int]:
-        for row in self.rows.values():
-            row.doomed |= row.state in (RowState.MUTABLE, RowState.COMPLETE, RowState.HELD)
+    def cut(self) -> tuple[int, int, int]:
+        """Everything is forgotten; numbers of rows that nobody held, of held ones, and of those being written."""
+        found = {row for row in map(self.find, self.registered()) if row is not None}
+        doomed = [row for row in self.rows.values() if row.state in _IN_HANDS and not row.doomed]
         idle, self.victims = self.victims, []
-        self.groups.clear()
+        for row in doomed:
+            row.doomed = True
+        self.cut_off |= found
+        if found:
+            self.swept_below = 0
         self.await_free(idle)
-        return idle
+        pinned = sum(row.state is RowState.HELD for row in doomed)
+        return len(idle), pinned, len(doomed) - pinned
+
+    def name_of(self, number: int) -> tuple[int, ContentKey]:
+        name = self.rows[number].name
+        assert name is not None
+        return name
+
+    def next_rows(self, most: int) -> list[int]:
+        """Rows that a sweep looks at."""
+        while self.cut_off:
+            window = range(self.swept_below, self.swept_below + most)
+            if found := sorted(self.cut_off.intersection(window)):
+                return found
+            self.swept_below += most
+        return []
+
+    def sweep(self, numbers: list[int]) -> list[int]:
+        """These rows are swept; those that await freeing now."""
+        self.cut_off -= set(numbers)
+        return [number for number in numbers if self.rows[number].state is RowState.AWAIT_FREE]
+
+    def entries_at(self, names: list[tuple[int, ContentKey]]) -> set[int]:
+        return {number for number, row in self.rows.items() if row.name in names}
+
+    def make_way(self, name: tuple[int, ContentKey]) -> None:
+        """A block of this name comes again."""
+        self.ready += self.sweep([number for number in self.cut_off if self.rows[number].name == name])
 
     def adopt(self, number: int, generation: int, name: tuple[int, ContentKey]) -> list[int]:
         """One stored block; returns the rows to be freed."""
         self.free.remove(number)
         self.groups.add(name[0])
+        self.make_way(name)
         holder = self.find(name)
         latest = max(self.rows[number].latest_grant, generation)
         row = self.rows[number] = ModelRow(

@@ -1,13 +1,15 @@
 """Builders for tests about blocks: chains of made-up blocks, and short ways through their life cycle."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from blockyard.core.block_facts import DEFAULT_GROUP, AdoptedBlock, StagedColumns
 from blockyard.core.chain_run import ChainRun
+from blockyard.core.clear_scope import EVERYTHING, ClearScope
 from blockyard.core.eviction.base import PolicyFactory
 from blockyard.core.eviction.lru import LruPolicy
-from blockyard.core.handles import CompleteBlocks, ImmutableBlocks
+from blockyard.core.handles import CompleteBlocks, DoomedBlocks, ImmutableBlocks
 from blockyard.core.pool import BlockPool
 from blockyard.core.registry import BlockRegistry
 from blockyard.core.states import DuplicatePolicy
@@ -91,3 +93,19 @@ def stored_records(run: ChainRun, rows: Sequence[int], generations: Sequence[int
         )
         for index, (row, generation) in enumerate(zip(rows, generations, strict=True))
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """What a clear met, by outcome."""
+
+    doomed: DoomedBlocks
+    """Rows that nobody held."""
+    pinned: int
+    in_flight: int
+
+
+def clear(pool: BlockPool, scope: ClearScope = EVERYTHING, elsewhere: Collection[BlockId] = ()) -> Cleared:
+    """Cut off what is in scope and sweep it at once."""
+    report = pool.cut(scope, elsewhere)
+    return Cleared(pool.sweep(pool.capacity).doomed, report.pinned, report.in_flight)

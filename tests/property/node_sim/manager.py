@@ -41,6 +41,8 @@ from blockyard_block_manager.recovery import WorkerPhase
 
 OW, RT = WorkerRole.OFFLOAD_WORKER, WorkerRole.REMOTE_TIER
 TICK_SECONDS: Final = 0.25
+SWEEP_SECONDS: Final = 0.1
+"""Longest time until the next slice of what was cleared."""
 ATTACH_SECONDS: Final = 0.5
 PAGE_SECONDS: Final = 1.0
 FIND_SECONDS: Final = 0.5
@@ -82,6 +84,7 @@ class SimManager(Process):
         self.cuts: dict[Tier, int] = {}
         """Last grant before the latest clear of this life."""
         self._wake: set[WorkerRole]
+        self._sweeping: bool
         for worker in workers.values():
             worker.manager = self
             worker.on_result = partial(self._result_section, worker.role)
@@ -99,6 +102,7 @@ class SimManager(Process):
         self.links = {role: Link() for role in self._workers}
         self.memories, self.sessions = {}, {}
         self._wake = set()
+        self._sweeping = False
         self.core.desk.on_work = self._wake.add
         for prepare in self.on_life:
             prepare(self.core)
@@ -199,7 +203,10 @@ class SimManager(Process):
 
     # --- moving on ----------------------------------------------------------------------------------------------------
     def pump(self) -> None:
-        """Send what can be sent."""
+        """Send what can be sent, and sweep some time later."""
+        if self.core.clearing.unswept and not self._sweeping:
+            self._sweeping = True
+            self.after(self.world.random.uniform(0.0, SWEEP_SECONDS), self._sweep)
         while self._wake:
             role = self._wake.pop()
             if self.links[role].attached:
@@ -262,6 +269,11 @@ class SimManager(Process):
         self.map_engines()
         self.pump()
         self.after(TICK_SECONDS, self._tick)
+
+    def _sweep(self) -> None:
+        self._sweeping = False
+        self.core.sweep()
+        self.pump()
 
     def _act(self, action: JobAction) -> None:
         link, worker, epoch = self.links[action.role], self._workers[action.role], self.core.profile.epoch

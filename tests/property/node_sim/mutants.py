@@ -12,7 +12,7 @@ from tests.property.node_sim.manager import OW
 from tests.property.node_sim.node import WRITES_BACK, Mutant
 
 from blockyard.core.jobs import Refusal
-from blockyard.core.pool import ClearReport
+from blockyard.core.pool import CutReport
 from blockyard.core.vocabulary import Epoch, Generation, ItemStatus, JobSeq, Tier
 from blockyard.testing.fake_slots import FakeSlot
 from blockyard.testing.fake_worker import FakeWorker
@@ -140,12 +140,12 @@ def clear_ends_at_once(core: NodeCore) -> None:
 
 def clear_forgets_who_is_held(core: NodeCore) -> None:
     """A clear does not report the blocks that somebody holds."""
-    clear: Callable[..., ClearReport] = core.tables.clear
+    cut: Callable[..., CutReport] = core.tables.cut
 
-    def forgetting(*scope: object) -> ClearReport:
-        return replace(clear(*scope), pinned=0)
+    def forgetting(*scope: object) -> CutReport:
+        return replace(cut(*scope), pinned=0)
 
-    _replace(core.tables, "clear", forgetting)
+    _replace(core.tables, "cut", forgetting)
 
 
 def evictions_are_silent(core: NodeCore) -> None:

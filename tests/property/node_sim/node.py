@@ -64,6 +64,7 @@ _PROFILE: Final = NodeProfile(
     max_items=2,
     store_ttl_ms=1_500,
     listing_part=3,
+    sweep_part=1,
 )
 
 

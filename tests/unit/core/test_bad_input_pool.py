@@ -13,6 +13,7 @@ from blockyard.core.clear_scope import ClearScope
 from blockyard.core.errors import BlockyardError
 from blockyard.core.eviction.retention import Retention
 from blockyard.core.handles import CompleteBlocks, ImmutableBlocks, MutableBlocks
+from blockyard.core.name_columns import NameColumns
 from blockyard.core.pool import BlockPool
 from blockyard.core.vocabulary import ROOT_KEY, BlockId, Generation, GroupId, Tier
 from blockyard.testing.blocks import IDENTITY, chain, columns, key, make_pool
@@ -80,6 +81,7 @@ Act = Callable[[Scene, Any], object]
 TAKES_A_COUNT: dict[str, Act] = {
     "allocate": lambda scene, count: scene.pool.allocate(count),
     "evict": lambda scene, count: scene.pool.evict(count),
+    "sweep": lambda scene, count: scene.pool.sweep(count),
     "capacity": lambda scene, count: make_pool(count),
     "shards": lambda scene, count: make_pool(2, shards=count),
     "priority": lambda scene, count: scene.pool.hint([key("held")], Retention(count)),
@@ -104,8 +106,8 @@ TAKES_A_ROW: dict[str, Act] = {
     "set_generation": lambda scene, row: scene.pool.set_generation(row, Generation(9)),
     "remember_generation": lambda scene, row: scene.pool.remember_generation(row, Generation(9)),
     "condemn": lambda scene, row: scene.pool.condemn(row, Generation(1)),
-    "clear": lambda scene, row: scene.pool.clear(elsewhere=[row]),
-    "clear of a part": lambda scene, row: scene.pool.clear(ClearScope(IDENTITY), elsewhere=[row]),
+    "cut": lambda scene, row: scene.pool.cut(elsewhere=[row]),
+    "cut of a part": lambda scene, row: scene.pool.cut(ClearScope(IDENTITY), elsewhere=[row]),
 }
 TAKES_A_GENERATION: dict[str, Act] = {
     "adopt": lambda scene, value: scene.pool.adopt([record(generation=value)]),
@@ -150,7 +152,7 @@ REFUSED: dict[str, Act] = {
     "a position beyond all chains": lambda scene, _: names(positions=range(2**32 - 1, 2**32 + 1)),
     "one value in the place of many": lambda scene, _: scene.pool.registry.attach_unique(key("held"), "one"),
     "a second pool of a tier": lambda scene, _: make_pool(1, registry=scene.pool.registry),
-    "a tier that is there": lambda scene, _: scene.pool.registry.enter(Tier.G2, {}),
+    "a tier that is there": lambda scene, _: scene.pool.registry.enter(Tier.G2, NameColumns(1)),
 }
 KINDS = (
     (TAKES_A_COUNT, NO_COUNTS),

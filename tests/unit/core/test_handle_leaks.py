@@ -13,7 +13,7 @@ from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.handles import ImmutableBlocks, MutableBlocks
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import BlockId
-from blockyard.testing.blocks import chain, complete, hold, make_pool, store, stored_records
+from blockyard.testing.blocks import chain, clear, complete, hold, make_pool, store, stored_records
 
 
 def test_a_dropped_grant_warns_and_stays_out_of_circulation() -> None:
@@ -31,7 +31,7 @@ def test_a_dropped_grant_warns_and_stays_out_of_circulation() -> None:
         pool.take([BlockId(0)])
     with pytest.raises(BlockStateError):
         pool.adopt(stored_records(chain("a", 1), [0], [7]))
-    pool.clear().doomed.release()
+    clear(pool).doomed.release()
     assert (pool.available, pool.abandoned, pool.doomed) == (1, 2, 0)
     pool.check_integrity()
 
@@ -39,7 +39,7 @@ def test_a_dropped_grant_warns_and_stays_out_of_circulation() -> None:
 def test_a_grant_that_was_cleared_and_then_dropped_stays_out_of_circulation() -> None:
     pool = make_pool(1)
     blocks = pool.allocate(1).blocks
-    assert pool.clear().in_flight == 1
+    assert clear(pool).in_flight == 1
     with pytest.warns(ResourceWarning, match="MutableBlocks"):
         del blocks
     pool.check_integrity()

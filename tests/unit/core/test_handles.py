@@ -8,7 +8,7 @@ from blockyard.core.block_facts import StagedColumns
 from blockyard.core.errors import HandleConsumedError, KernelError
 from blockyard.core.states import RowState
 from blockyard.core.vocabulary import ContentKey
-from blockyard.testing.blocks import IDENTITY, chain, columns, hold, make_pool
+from blockyard.testing.blocks import IDENTITY, chain, clear, columns, hold, make_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,7 +129,7 @@ def test_split_pins_are_released_apart() -> None:
 def test_doomed_rows_are_cut_in_order_and_given_back_part_by_part() -> None:
     pool = make_pool(5)
     hold(pool, chain("a", 5)).release()
-    doomed = pool.clear().doomed
+    doomed = clear(pool).doomed
     rows = doomed.ids
     with pytest.raises(KernelError):
         doomed.cut(0)
@@ -140,5 +140,5 @@ def test_doomed_rows_are_cut_in_order_and_given_back_part_by_part() -> None:
     for part in parts:
         part.release()
     assert pool.free == 5
-    assert pool.clear().doomed.cut(2) == []
+    assert clear(pool).doomed.cut(2) == []
     pool.check_integrity()

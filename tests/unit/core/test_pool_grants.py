@@ -88,7 +88,6 @@ FAULTS: dict[str, Victims] = {
 VERBS: dict[str, Callable[[BlockPool], object]] = {
     "allocate": lambda pool: pool.allocate(4),
     "evict": lambda pool: pool.evict(3),
-    "clear": lambda pool: pool.clear(),
 }
 
 

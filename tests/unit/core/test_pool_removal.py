@@ -5,7 +5,7 @@ import pytest
 from blockyard.core.errors import KernelError, OutOfBlocksError
 from blockyard.core.states import CondemnOutcome, RowState
 from blockyard.core.vocabulary import BlockId, Generation
-from blockyard.testing.blocks import chain, columns, complete, hold, make_pool, store
+from blockyard.testing.blocks import chain, clear, columns, complete, hold, make_pool, store
 
 
 def test_an_evicted_row_is_granted_only_after_its_release() -> None:
@@ -127,7 +127,7 @@ def test_clear_forgets_what_is_stored_pinned_and_being_written() -> None:
     held = hold(pool, chain("pinned", 1))
     mutable = pool.allocate(1).blocks
     staged = complete(pool, chain("staged", 1))
-    report = pool.clear()
+    report = clear(pool)
     assert (len(report.doomed), report.pinned, report.in_flight) == (2, 1, 2)
     assert pool.find([*chain("stored", 2), *chain("pinned", 1)]) == [None] * 3
     assert pool.registered() == ()
@@ -148,7 +148,7 @@ def test_clear_forgets_what_is_stored_pinned_and_being_written() -> None:
 def test_a_cleared_grant_that_failed_is_simply_free() -> None:
     pool = make_pool(1)
     mutable = pool.allocate(1).blocks
-    pool.clear()
+    clear(pool)
     mutable.release()
     assert len(pool.drain_doomed()) == 0
     with hold(pool, chain("a", 1)):
@@ -158,11 +158,11 @@ def test_a_cleared_grant_that_failed_is_simply_free() -> None:
 def test_blocks_stored_after_a_clear_are_found_and_a_second_clear_counts_them_only() -> None:
     pool = make_pool(4)
     held = hold(pool, chain("old", 1))
-    assert pool.clear().pinned == 1
+    assert clear(pool).pinned == 1
     run = chain("new", 1)
     store(pool, run)
     assert pool.find(run) != [None]
-    report = pool.clear()
+    report = clear(pool)
     assert (len(report.doomed), report.pinned) == (1, 0)
     report.doomed.release()
     held.release()
@@ -171,5 +171,5 @@ def test_blocks_stored_after_a_clear_are_found_and_a_second_clear_counts_them_on
 
 
 def test_clearing_an_empty_pool_reports_nothing() -> None:
-    report = make_pool(2).clear()
+    report = clear(make_pool(2))
     assert (len(report.doomed), report.pinned, report.in_flight) == (0, 0, 0)

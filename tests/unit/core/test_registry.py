@@ -12,7 +12,7 @@ from blockyard.core.pool import BlockPool
 from blockyard.core.registry import AttachmentKindError, BlockRegistry
 from blockyard.core.states import DuplicatePolicy
 from blockyard.core.vocabulary import ContentKey, GroupId, Tier
-from blockyard.testing.blocks import chain, hold, key, make_pool, store
+from blockyard.testing.blocks import chain, clear, hold, key, make_pool, store
 
 RUN = chain("a", 3)
 KEY = RUN.key(0)
@@ -110,7 +110,7 @@ def test_36_attachments_go_when_the_last_tier_drops_the_key() -> None:
     store(disk, RUN)
     store(host, RUN.slice(0, 1), WINDOW)
     registry.attach_unique(KEY, "value")
-    host.clear().doomed.release()
+    clear(host).doomed.release()
     assert registry.attached(KEY, str) == ("value",)
     disk.evict(3).release()
     assert registry.attached(KEY, str) == ()

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from enum import Enum, unique
 from functools import partial
+from itertools import repeat
 from typing import Final, final
 
 import numpy as np
@@ -28,7 +29,7 @@ from blockyard.core.eviction.base import RowColumns
 from blockyard.core.eviction.row_heap import RowHeap
 from blockyard.core.eviction.row_keys import keys_of, parents_of
 from blockyard.core.eviction.row_set import RowSet
-from blockyard.core.stored_key import ROOT
+from blockyard.core.stored_key import ROOT, StoredKey
 from blockyard.core.vocabulary import BlockId
 
 
@@ -114,8 +115,21 @@ class LineagePolicy:
         """Take rows out of the order; parents that have no child left are leaves now."""
         self._rows.leave(blocks)
         self._leaves.discard(blocks)
-        bare = [row for row in map(self._unlink, blocks) if row is not None]
-        self._lay_bare([row for row in bare if row in self._rows])
+        named, children = self._named, self._children
+        # One cold look into a dictionary per row where most rows have one name and one child.
+        names = self._keys[list(blocks)].tolist()
+        holders = list(map(named.pop, names, repeat(None)))
+        kept = [(name, holder) for name, row, holder in zip(names, blocks, holders, strict=True) if holder != row]
+        named.update((name, holder) for name, holder in kept if holder is not None)
+        gone = set(names).difference(name for name, _ in kept)
+        bare: list[StoredKey] = []
+        for parent in self._parents[list(blocks)].tolist():
+            count = children.pop(parent)
+            if count > 1:
+                children[parent] = count - 1
+            elif parent not in gone:
+                bare.append(parent)
+        self._lay_bare([row for row in map(named.get, bare) if row is not None])
 
     def take(self, count: int) -> list[BlockId]:
         """Remove and return leaves, each before what it lays bare."""

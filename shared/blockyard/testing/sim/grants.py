@@ -13,7 +13,7 @@ from blockyard.core.errors import IntegrityError, RequestError
 from blockyard.core.pool import BlockPool
 from blockyard.core.store_grants import GrantedSlots, StoreGrants
 from blockyard.core.vocabulary import BlockId, EngineId, Generation, Tier
-from blockyard.testing.blocks import chain, columns, make_pool
+from blockyard.testing.blocks import chain, clear, columns, make_pool
 from blockyard.testing.sim.fault_plan import plan_pair
 from blockyard.testing.sim.ports import StreamPort
 from blockyard.testing.sim.ranks import RESTART_SECONDS, TICK_SECONDS, Copy, SimRank, SimScheduler
@@ -151,7 +151,7 @@ class SimGranter(Process):
         self.node.replace_arena()
         ended = self.tables.writers.arena_replaced()
         self.tables.grants.close()
-        self.tables.pool.clear().doomed.release()
+        clear(self.tables.pool).doomed.release()
         for writer in ended:
             stream = self.tables.streams.pop(writer.attachment, None)
             if stream is not None:
