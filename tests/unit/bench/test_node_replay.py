@@ -39,6 +39,10 @@ def test_blocks_of_g2_are_hits_of_g2() -> None:
 
 
 def test_all_figures_of_a_load_are_told() -> None:
-    trace = Trace("many", tuple(prompt(f"{number % 12}", 5) for number in range(40)), 60)
-    told = [measure.measure.split(": ")[1] for measure in measures("write_policy", trace, WritePolicy.WRITE_THROUGH)]
-    assert told == ["written", "hits", "kept", "hits soon after", "hits later"]
+    trace = Trace("many", tuple(prompt(f"{number}", 5) for number in range(40)), 200)
+    told = [(measure.measure.split()[1:], measure.value) for measure in measures("write_policy", trace)]
+    figures = ["written", "hits", "kept", "hits_soon_after", "hits_later"]
+    policies = ["write_through", "write_back"]
+    assert [name for name, _ in told] == [[policy, figure] for figure in figures for policy in policies]
+    assert [value for (policy, figure), value in told if figure == "kept"] != [100.0, 100.0]
+    assert [value for (policy, figure), value in told if figure == "written" and policy == "write_through"] >= [100.0]
