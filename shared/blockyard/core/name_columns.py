@@ -25,17 +25,17 @@ from blockyard.core.clear_scope import ClearScope
 from blockyard.core.cut_rows import CutRows, SoundIndex
 from blockyard.core.row_batch import RowBatch
 from blockyard.core.row_scopes import RowScope, RowScopes
-from blockyard.core.vocabulary import KEY_BYTES, ROOT_KEY, BlockId, ContentKey
+from blockyard.core.vocabulary import KEY_BYTES, ROOT_KEY, BlockId, ContentKey, GroupId, IdentityDigest, TenantDigest
 
 _fact: Final = partial(tuple.__new__, BlockFacts)
 """Facts from one tuple of all fields; the generated constructor costs twice as much."""
-_scope: Final = partial(tuple.__new__, RowScope)
+_Names = tuple[IdentityDigest, TenantDigest, GroupId]
 _NONE: Final[Mapping[ContentKey, BlockId]] = {}
 _APART: Final = 0
 _JOINED: Final = 1
 _TEMPLATE_ROWS: Final = 4_096
 _SCOPES: Final = 64
-"""Least length of the column of one scope that is kept from call to call."""
+"""So many times the number of the latest scope is kept in a column."""
 _POSITIONS: Final = array("I", range(_TEMPLATE_ROWS))
 
 
@@ -49,6 +49,7 @@ class NameColumns:
         "_key_bytes",
         "_key_view",
         "_keys",
+        "_latest",
         "_latest_scope",
         "_parents",
         "_positions",
@@ -74,7 +75,9 @@ class NameColumns:
         """Of rows that are not joined."""
         self._positions = array("I", (0,)) * capacity
         self._scopes = RowScopes(capacity)
-        self._latest_scope = array("I", (0,)) * _SCOPES
+        self._latest: _Names | None = None
+        """Scope of the latest call that named rows."""
+        self._latest_scope = array("I")
         self.index: dict[int, dict[ContentKey, BlockId]] = {}
         self.cut: CutRows | None = None
 
@@ -192,11 +195,11 @@ class NameColumns:
     # --- writing ----------------------------------------------------------------------------------------------------
     def write(self, batch: RowBatch, names: StagedNames) -> None:
         """Name rows of one batch, aligned."""
-        scope = self._scopes.number(_scope((names.identity, names.tenant, names.group)))
+        scope = self._number((names.identity, names.tenant, names.group))
         keys, parents, span = names.keys, names.parents, batch.span
         if not span or parents[1:] != keys[:-1] or not _is_counting(names.positions):
             for row, key, parent, position in zip(batch.rows, keys, parents, names.positions, strict=True):
-                self._write_row(row, key, parent, position, scope)
+                self._write_row(row, key, parent, position, scope[0])
             return
         joined, positions = self._joined, self._positions
         first, stop, start, count = span.start, span.stop, names.positions[0], batch.size
@@ -207,7 +210,7 @@ class NameColumns:
             positions[span] = _POSITIONS[start : start + count]
         else:
             positions[span] = array("I", names.positions)
-        self._scopes.column[span] = self._scopes_of(scope, count)
+        self._scopes.column[span] = scope[:count] if count <= len(scope) else scope[:1] * count
         if joined.find(_APART, first + 1, stop) >= 0:
             inner = slice(first + 1, stop)
             self._parents[inner] = ROOT_KEY
@@ -216,12 +219,13 @@ class NameColumns:
         if behind is not None:
             self._follow(stop, behind)
 
-    def _scopes_of(self, scope: int, count: int) -> "array[int]":
-        """One scope so many times; that of one call is mostly that of the next."""
-        known = self._latest_scope
-        if known[0] != scope or len(known) < count:
-            known = self._latest_scope = array("I", (scope,)) * max(count, _SCOPES)
-        return known[:count]
+    def _number(self, names: _Names) -> "array[int]":
+        """Number of a scope, some times; the scope of one call is mostly that of the next."""
+        if names != self._latest:
+            # Only a call like this one can give a number that no row carries to another scope.
+            self._latest = RowScope(*names)
+            self._latest_scope = array("I", (self._scopes.number(self._latest),)) * _SCOPES
+        return self._latest_scope
 
     def _write_row(self, row: BlockId, key: ContentKey, parent: ContentKey, position: int, scope: int) -> None:
         named_above = row + 1 < self.capacity and self._positions[row + 1]
@@ -250,8 +254,8 @@ class NameColumns:
 
     def write_stored(self, record: AdoptedBlock) -> None:
         """Name the row of one block that was found by its header."""
-        scope = self._scopes.number(RowScope(record.identity, record.tenant, record.group))
-        self._write_row(record.block, record.key, record.parent, record.position, scope)
+        scope = self._number((record.identity, record.tenant, record.group))
+        self._write_row(record.block, record.key, record.parent, record.position, scope[0])
 
     def enter(self, rows: Sequence[BlockId], group: int, keys: Sequence[ContentKey]) -> list[BlockId]:
         """Make rows findable; returns the rows that carry the keys now: those given, or earlier ones."""

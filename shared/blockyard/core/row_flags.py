@@ -26,9 +26,7 @@ class RowFlags:
         self.flagged = 0
 
     def any_of(self, batch: RowBatch) -> bool:
-        """Whether one of these rows has any flag."""
-        if not self.flagged:
-            return False
+        """Whether one of these rows has any flag; who asks often asks first whether any row has one."""
         span = batch.span
         if span:
             return self.column.count(0, span.start, span.stop) != batch.size
