@@ -3,19 +3,18 @@
 It is fed with events that somebody else has put in order (``core.event_consumer``); on its own it refuses what is out
 of date: numbers up to the watermark of a publisher are repeated ones, lower epochs are refused for ever, a higher epoch
 empties what the publisher said before. Publishers may hold any subset of a chain.
-Memory: 106 to 150 bytes per key and group (64 the key, the rest its entry), whatever the number of its holders, and 100
-to 200 bytes per different set of holders. ``max_blocks`` bounds the keys. When it is reached, keys that are new to the
-index are refused and counted, those it knows go on gaining and losing holders, and what is known of publishers who
-lost keys this way is marked as not whole until they start anew: answers become shorter, never wrong. Names of
-publishers are remembered for ever, with their epochs.
+Memory: 134 to 190 bytes per key and group (64 the key, 20 to 30 its row, the rest its entry), whatever the number of
+its holders, and 100 to 200 bytes per different set of holders. ``max_blocks`` bounds the keys. When it is reached, keys
+that are new to the index are refused and counted, those it knows go on gaining and losing holders, and what is known of
+publishers who lost keys this way is marked as not whole until they start anew: answers become shorter, never wrong.
+Names of publishers are remembered for ever, with their epochs.
 Invariants: blocks of a publisher without credit, or of an old epoch, count for nobody; digests are those of the set.
-Threading: one owner thread. No call looks at all keys, but for events that clear a tenant, and for the one that begins
-to sweep a group, which copies references to them: 10 ms per million.
+Lookups are fast where blocks were announced together; keys announced one by one cost several times as much.
+Threading: one owner thread. No call looks at all keys, but for events that clear a tenant.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Final, final
 
 from blockyard.core.errors import RequestError
@@ -28,6 +27,7 @@ from blockyard.core.events import (
     RemovedEvent,
     StoredEvent,
 )
+from blockyard.core.holder_rows import MAX_PAGE
 from blockyard.core.holder_table import Holder, HolderTable
 from blockyard.core.prefix_match import PrefixMatch, Runs, reader_classes
 from blockyard.core.reader_board import NO_PLANES, Planes, ReaderBoard
@@ -35,7 +35,7 @@ from blockyard.core.tier_digest import NOTHING_HELD, TierDigest, TierDigests, pl
 from blockyard.core.vocabulary import ContentKey, Epoch, EventSeq, GroupId, IdentityDigest, Tier
 
 DEFAULT_MAX_BLOCKS: Final = 16_000_000
-_SWEEP_PART: Final = 512
+_PAGE: Final = 512
 _ONE_GROUP: Final = (GroupId(0),)
 
 
@@ -84,20 +84,21 @@ class IndexCounts:
 class HolderIndex:
     """Holders of blocks over all publishers and identities."""
 
-    __slots__ = ("_board", "_max_blocks", "_publishers", "_sweep_part", "_tables", "counts")
+    __slots__ = ("_board", "_max_blocks", "_page", "_publishers", "_tables", "counts")
 
-    def __init__(self, max_blocks: int = DEFAULT_MAX_BLOCKS, sweep_part: int = _SWEEP_PART) -> None:
+    def __init__(self, max_blocks: int = DEFAULT_MAX_BLOCKS, page: int = _PAGE) -> None:
         """Start with nothing.
 
         Args:
             max_blocks: most keys, counted per group and identity.
-            sweep_part: how many keys ``apply`` looks at, at least, to take away what dropped publishers had.
+            page: rows that lie together, and at which ``apply`` looks at least to take away what dropped publishers
+                had.
         """
-        if max_blocks < 1 or sweep_part < 1:
-            raise RequestError("an index has room, and sweeps some", max_blocks=max_blocks, sweep_part=sweep_part)
+        if max_blocks < 1 or not 1 <= page <= MAX_PAGE:
+            raise RequestError("an index has room, and pages", max_blocks=max_blocks, page=page)
         self.counts: Final = IndexCounts()
         self._max_blocks = max_blocks
-        self._sweep_part = sweep_part
+        self._page = page
         self._tables: dict[IdentityDigest, HolderTable] = {}
         self._board = ReaderBoard()
         self._publishers: dict[str, _Followed] = {}
@@ -163,7 +164,7 @@ class HolderIndex:
                 known.seq = published.seq
                 self.counts.events += 1
                 looked += self._change(published.instance, known, published.event)
-        self._sweep(self._sweep_part + looked)
+        self._sweep(self._page + looked)
 
     def restore(self, instance: str, epoch: Epoch, seq: EventSeq, events: Iterable[StoredEvent]) -> None:
         """Put the set that ``instance`` held at ``seq`` in place of what is known; an older epoch changes nothing."""
@@ -206,7 +207,7 @@ class HolderIndex:
         scope = event.scope
         table = self._tables.get(scope.identity)
         if table is None:
-            table = self._tables[scope.identity] = HolderTable(self._sweep_part)
+            table = self._tables[scope.identity] = HolderTable(self._page)
         holder = table.holder(instance, event.owner, tier)
         room = self._room(len(event.blocks))
         grown, refused = table.add(holder, scope.group, scope.tenant, event.blocks.keys, room)
@@ -248,15 +249,25 @@ class HolderIndex:
                     del self._tables[identity]
 
     def _runs(self, table: HolderTable, keys: Sequence[ContentKey], groups: Sequence[GroupId]) -> Runs:
-        if len(groups) == 1:
-            for cell, run in groupby(map(table.keys_of(groups[0]), keys)):
-                if cell is None:
+        planes = self._board.planes
+        runs = [((planes(table, cell), length) for cell, length in table.runs(group, keys)) for group in groups]
+        return runs[0] if len(runs) == 1 else _together(runs)
+
+
+def _together(groups: Sequence[Iterator[tuple[Planes, int]]]) -> Runs:
+    """What is found in all groups; each run ends where that of some group does."""
+    planes = [NO_PLANES] * len(groups)
+    left = [0] * len(groups)
+    while True:
+        for group, runs in enumerate(groups):
+            if not left[group]:
+                run = next(runs, None)
+                if run is None:
                     return
-                yield self._board.planes(table, cell), len(list(run))
-            return
-        for cells, rows in groupby(zip(*(map(table.keys_of(group), keys) for group in groups), strict=True)):
-            planes = [NO_PLANES if cell is None else self._board.planes(table, cell) for cell in cells]
-            yield _common(planes), len(list(rows))
+                planes[group], left[group] = run
+        length = min(left)
+        yield _common(planes), length
+        left = [each - length for each in left]
 
 
 def _common(planes: Sequence[Planes]) -> Planes:

@@ -1,44 +1,28 @@
 """Who holds which blocks of one model identity: content key to the set of its holders.
 
-A *holder* is one publisher's word that one owner has blocks in one tier; it has a bit. Keys with equal holders share a
-``Cell``, so a chain that was stored together is a run of the same object, and what readers can make of a set of holders
-is found out once per set. ::
+A *holder* is one publisher's word that one owner has blocks in one tier; it has a bit. ::
 
-    keys of a group ──► Cell(mask of holders, tenant) ──► planes: who reads it from which tier (``core.reader_board``)
+    keys of a group ──► row ──► number ──► Cell(mask of holders, tenant) ──► planes: who reads it from which tier
+    (``core.holder_rows``)           (``core.holder_sets``)                  (``core.reader_board``)
 
 A holder is retired at once, whatever it holds: its bit counts no more. Its keys are taken away later, a few with each
-further call, and then the bit is given to another.
+further call, and then the bit is given to another. A page that is emptied meanwhile is swept first, as its keys may
+move to where the sweep has been.
 Invariants: a key is in a table exactly while its mask is not zero; ``digest`` of a holder is that of its keys; the bit
 of a retired holder is not given away before it was swept. A content key has one tenant, since its scope is hashed into
 it; should publishers say different ones, the first counts, so that none can spoil what another clears.
 Threading: the owner thread of the index.
 """
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import islice, repeat
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, final
-from weakref import WeakValueDictionary
 
 from blockyard.core.events import EventOwner
+from blockyard.core.holder_rows import HolderRows, Span
+from blockyard.core.holder_sets import Cell, HolderSets
 from blockyard.core.tier_digest import TierDigest
 from blockyard.core.vocabulary import ContentKey, GroupId, TenantDigest, Tier
-
-_Keys = dict[ContentKey, "Cell"]
-
-
-@final
-class Cell:
-    """One set of holders. ``planes`` belongs to whoever reads the table, and is of its ``stamp``."""
-
-    __slots__ = ("__weakref__", "mask", "planes", "stamp", "tenant")
-
-    def __init__(self, mask: int, tenant: TenantDigest) -> None:
-        """Holders by their bits."""
-        self.mask: Final = mask
-        self.tenant: Final = tenant
-        self.stamp = 0
-        self.planes = (0, 0, 0, 0)
 
 
 @final
@@ -61,19 +45,21 @@ class Holder:
 class HolderTable:
     """Blocks of one identity."""
 
-    __slots__ = ("_cells", "_free", "_groups", "_holders", "_named", "_retired", "_sweep", "_sweep_part")
+    __slots__ = ("_free", "_groups", "_holders", "_named", "_page", "_retired", "_sets", "_sweep", "_swept_bits")
 
-    def __init__(self, sweep_part: int) -> None:
-        """Start with nothing; sweep so many keys at a time."""
-        self._sweep_part = sweep_part
-        self._groups: dict[GroupId, _Keys] = {}
+    def __init__(self, page: int) -> None:
+        """Start with nothing; so many rows lie in a page, which is swept at once."""
+        self._page = page
+        self._groups: dict[GroupId, HolderRows] = {}
+        self._sets = HolderSets()
         self._holders: list[Holder | None] = []
         self._named: dict[str, dict[tuple[EventOwner, Tier], Holder]] = {}
         """By publisher; no publisher without holders."""
         self._free: list[int] = []
-        self._cells: WeakValueDictionary[tuple[int, TenantDigest], Cell] = WeakValueDictionary()
         self._retired: list[Holder] = []
         self._sweep: Iterator[int] | None = None
+        self._swept_bits = 0
+        """Of the holders whose keys are being taken away."""
 
     @property
     def blocks(self) -> int:
@@ -94,9 +80,20 @@ class HolderTable:
         """True where nothing of retired holders is left."""
         return not self._retired and self._sweep is None
 
-    def keys_of(self, group: GroupId) -> Callable[[ContentKey], Cell | None]:
-        """What finds the cell of a key of ``group``, or None."""
-        return self._groups.get(group, {}).get
+    def runs(self, group: GroupId, keys: Sequence[ContentKey]) -> Iterator[tuple[Cell, int]]:
+        """Leading keys that somebody holds: sets of holders, each with how many keys in a row have it."""
+        rows = self._groups.get(group)
+        number = length = 0
+        for span in rows.spans(keys) if rows is not None else ():
+            if span.number != number:
+                if length:
+                    yield self._sets.cell(number), length
+                number, length = span.number, 0
+                if not number:
+                    return
+            length += span.length
+        if length:
+            yield self._sets.cell(number), length
 
     def in_mask(self, mask: int) -> Iterator[Holder]:
         """The holders of a mask that are not retired."""
@@ -125,7 +122,7 @@ class HolderTable:
         return made
 
     def add(
-        self, holder: Holder, group: GroupId, tenant: TenantDigest, keys: Iterable[ContentKey], room: int
+        self, holder: Holder, group: GroupId, tenant: TenantDigest, keys: Sequence[ContentKey], room: int
     ) -> tuple[TierDigest, int]:
         """Note that ``holder`` has these; repeating it changes nothing.
 
@@ -139,46 +136,60 @@ class HolderTable:
         Returns:
             What the holder did not have before, and how many keys found no room.
         """
-        table = self._groups.setdefault(group, {})
-        wanted = dict.fromkeys(keys)
-        before = list(map(table.get, wanted))
-        distinct = set(before)
-        refused = 0
-        if None in distinct and (new := before.count(None)) > room:
-            refused = new - room
-            wanted, before = _that_fit(wanted, before, room)
-            distinct = set(before)
-        fresh: Collection[ContentKey] = wanted
-        if any(cell is not None and cell.mask & holder.bit for cell in distinct):
-            fresh = [key for key, cell in zip(wanted, before, strict=True) if not cell or not cell.mask & holder.bit]
-        after = {
-            cell: self._cell(cell.mask | holder.bit, cell.tenant) if cell else self._cell(holder.bit, tenant)
-            for cell in distinct
-        }
-        if len(after) == 1:
-            table.update(zip(wanted, repeat(next(iter(after.values())))))
-        else:
-            table.update(zip(wanted, map(after.__getitem__, before), strict=True))
-        grown = TierDigest.of(fresh)
+        rows = self._groups.get(group)
+        if rows is None:
+            rows = self._groups[group] = HolderRows(self._page)
+        wanted = keys if len(set(keys)) == len(keys) else tuple(dict.fromkeys(keys))
+        new, fresh = (wanted, ()) if rows.knows_none(wanted) else self._share(rows, holder, wanted)
+        refused = max(len(new) - room, 0)
+        if taken := new[: len(new) - refused] if refused else new:
+            number = self._sets.gain(holder.bit, tenant, len(taken))
+            rows.append(taken, array("I", (number,)) * len(taken))
+        grown = TierDigest.of((*fresh, *taken) if fresh else taken)
         holder.digest = holder.digest.joined(grown)
         return grown, refused
 
+    def _share(
+        self, rows: HolderRows, holder: Holder, wanted: Sequence[ContentKey]
+    ) -> tuple[Sequence[ContentKey], Sequence[ContentKey]]:
+        """Give ``holder`` those that are known; answers those that are not, and those that it did not have before."""
+        new: list[ContentKey] = []
+        fresh: list[ContentKey] = []
+        for span, keys in _placed(rows, wanted):
+            cell = self._sets.cell(span.number)
+            if not cell.mask:
+                new += keys
+            elif not cell.mask & holder.bit:
+                fresh += keys
+                rows.renumber(span.row, span.length, self._sets.gain(cell.mask | holder.bit, cell.tenant, span.length))
+                self._sets.lose(cell, span.length)
+        return new, fresh
+
     def remove(self, holder: Holder, group: GroupId, keys: Iterable[ContentKey]) -> TierDigest:
         """Note that ``holder`` has these no more; answers what it had of them."""
-        table = self._groups.get(group, {})
-        wanted = dict.fromkeys(keys)
-        gone = [
-            key for key, cell in zip(wanted, map(table.get, wanted), strict=True) if cell and cell.mask & holder.bit
-        ]
-        return self._give_up(table, holder, gone)
+        rows = self._groups.get(group)
+        if rows is None:
+            return TierDigest()
+        gone: list[ContentKey] = []
+        for span, part in _placed(rows, list(dict.fromkeys(keys))):
+            if self._sets.cell(span.number).mask & holder.bit:
+                gone += part
+                self._take(rows, span, part, holder.bit)
+        return self._gave_up(rows, holder, gone)
 
     def remove_tenant(self, holder: Holder, tenant: TenantDigest) -> TierDigest:
         """Note that ``holder`` has nothing of a tenant any more; looks at every key of the identity."""
         had = TierDigest()
-        for table in self._groups.values():
-            of_tenant = {cell for cell in self._cells.values() if cell.tenant == tenant and cell.mask & holder.bit}
-            gone = [key for key, cell in table.items() if cell in of_tenant] if of_tenant else []
-            had = had.joined(self._give_up(table, holder, gone))
+        for rows in self._groups.values():
+            gone: list[ContentKey] = []
+            for page in range(rows.pages):
+                for span in rows.in_page(page):
+                    cell = self._sets.cell(span.number)
+                    if cell.tenant == tenant and cell.mask & holder.bit:
+                        part = rows.keys(span.row, span.length)
+                        gone += part
+                        self._take(rows, span, part, holder.bit)
+            had = had.joined(self._gave_up(rows, holder, gone))
         return had
 
     def retire(self, holder: Holder) -> TierDigest:
@@ -204,61 +215,51 @@ class HolderTable:
                 keys -= seen
 
     def _sweeping(self, targets: tuple[Holder, ...]) -> Iterator[int]:
-        bits = sum(holder.bit for holder in targets)
-        for group, table in list(self._groups.items()):
-            keys = iter(list(table))
-            while part := list(islice(keys, self._sweep_part)):
-                self._take(table, _held(table, part, bits), bits)
-                yield len(part)
-            if not table:
+        self._swept_bits = sum(holder.bit for holder in targets)
+        for group, rows in list(self._groups.items()):
+            for page in range(rows.pages):
+                self._strip(rows, page)
+                self._tidy(rows)
+                yield self._page
+            if not len(rows):
                 del self._groups[group]
+        self._swept_bits = 0
         for holder in targets:
             number = holder.bit.bit_length() - 1
             self._holders[number] = None
             self._free.append(number)
 
-    def _give_up(self, table: _Keys, holder: Holder, keys: list[ContentKey]) -> TierDigest:
-        had = TierDigest.of(keys)
+    def _strip(self, rows: HolderRows, page: int) -> None:
+        """Take away what retired holders have in a page."""
+        for span in rows.in_page(page):
+            if self._sets.cell(span.number).mask & self._swept_bits:
+                self._take(rows, span, rows.keys(span.row, span.length), self._swept_bits)
+
+    def _tidy(self, rows: HolderRows) -> None:
+        while (page := rows.sparsest()) is not None:
+            self._strip(rows, page)
+            rows.empty(page)
+
+    def _gave_up(self, rows: HolderRows, holder: Holder, gone: list[ContentKey]) -> TierDigest:
+        """These were taken from ``holder``."""
+        self._tidy(rows)
+        had = TierDigest.of(gone)
         holder.digest = holder.digest.without(had)
-        self._take(table, keys, holder.bit)
         return had
 
-    def _take(self, table: _Keys, keys: list[ContentKey], bits: int) -> None:
-        """Take these bits from keys of the table; those without another one leave it."""
-        before = [table[key] for key in keys]
-        after = {cell: self._cell(cell.mask & ~bits, cell.tenant) for cell in set(before) if cell.mask & ~bits}
-        if len(after) < len(set(before)):
-            dead = [key for key, cell in zip(keys, before, strict=True) if cell not in after]
-            deque(map(table.__delitem__, dead), maxlen=0)
-        table.update((key, after[cell]) for key, cell in zip(keys, before, strict=True) if cell in after)
-
-    def _cell(self, mask: int, tenant: TenantDigest) -> Cell:
-        cell = self._cells.get((mask, tenant))
-        if cell is None:
-            cell = self._cells[mask, tenant] = Cell(mask, tenant)
-        return cell
+    def _take(self, rows: HolderRows, span: Span, keys: Sequence[ContentKey], bits: int) -> None:
+        """Take these bits from adjacent keys; without another one they leave the table."""
+        cell = self._sets.cell(span.number)
+        if left := cell.mask & ~bits:
+            rows.renumber(span.row, span.length, self._sets.gain(left, cell.tenant, span.length))
+        else:
+            rows.leave(span.row, keys)
+        self._sets.lose(cell, span.length)
 
 
-def _held(table: _Keys, keys: list[ContentKey], bits: int) -> list[ContentKey]:
-    """Those of the keys that somebody in ``bits`` has."""
-    cells = list(map(table.get, keys))
-    theirs = {cell for cell in set(cells) if cell and cell.mask & bits}
-    if len(theirs) == 1 and len(set(cells)) == 1:
-        return keys
-    return [key for key, cell in zip(keys, cells, strict=True) if cell in theirs] if theirs else []
-
-
-def _that_fit(
-    wanted: dict[ContentKey, None], before: list[Cell | None], room: int
-) -> tuple[dict[ContentKey, None], list[Cell | None]]:
-    """Known keys, and the first ``room`` of the others."""
-    kept: dict[ContentKey, None] = {}
-    cells: list[Cell | None] = []
-    for key, cell in zip(wanted, before, strict=True):
-        if cell is None:
-            if not room:
-                continue
-            room -= 1
-        kept[key] = None
-        cells.append(cell)
-    return kept, cells
+def _placed(rows: HolderRows, keys: Sequence[ContentKey]) -> Iterator[tuple[Span, Sequence[ContentKey]]]:
+    """Where these keys are, as of now; they may be changed meanwhile."""
+    done = 0
+    for span in list(rows.spans(keys)):
+        yield span, keys[done : done + span.length]
+        done += span.length

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from blockyard.core.events import EventOwner, OwnerKind
-from blockyard.core.holder_table import Cell, Holder, HolderTable
+from blockyard.core.holder_sets import Cell
+from blockyard.core.holder_table import Holder, HolderTable
 from blockyard.core.tier_digest import place_of
 
 Planes = tuple[int, int, int, int]

@@ -17,6 +17,7 @@ import numpy as np
 from blockyard.core.vocabulary import ContentKey, Tier
 
 _MODULUS: Final = 1 << 64
+_HALF: Final = np.dtype("<u8")
 
 
 @final
@@ -30,8 +31,8 @@ class TierDigest:
     @classmethod
     def of(cls, keys: Collection[ContentKey]) -> "TierDigest":
         """Of these copies, each named once."""
-        halves = np.frombuffer(b"".join(keys), dtype="<u8")
-        return cls(len(keys), int((halves[0::2] ^ halves[1::2]).sum(dtype=np.uint64)))
+        halves = np.frombuffer(b"".join(keys), _HALF)
+        return cls(len(keys), int(np.add.reduce(halves[0::2] ^ halves[1::2])))
 
     def joined(self, part: "TierDigest") -> "TierDigest":
         """Together with a set that shares nothing with this one."""
