@@ -85,12 +85,12 @@ class HolderTable:
         rows = self._groups.get(group)
         number = length = 0
         for span in rows.spans(keys) if rows is not None else ():
-            if span.number != number:
-                if length:
-                    yield self._sets.cell(number), length
-                number, length = span.number, 0
-                if not number:
-                    return
+            if span.number != number and length:
+                yield self._sets.cell(number), length
+                length = 0
+            number = span.number
+            if not number:
+                return
             length += span.length
         if length:
             yield self._sets.cell(number), length

@@ -62,6 +62,14 @@ def test_holder_of_blocks_0_and_2_has_a_prefix_of_one() -> None:
     assert fed.index.longest_prefix(IDENTITY, CHAIN) == (PrefixMatch((LEFT,), 1, (1, 0, 0, 0)),)
 
 
+def test_nothing_is_looked_up_behind_a_block_of_nobody() -> None:
+    fed = Fed()
+    fed.store(LEFT, Tier.G1, 0, 2)
+    cannot_be_looked_up = ContentKey(bytearray(16))  # type: ignore[arg-type]
+
+    assert fed.index.longest_prefix(IDENTITY, [CHAIN[1], cannot_be_looked_up]) == ()
+
+
 def test_reader_goes_on_from_tier_to_tier_and_each_block_counts_in_its_fastest() -> None:
     fed = Fed()
     fed.store(LEFT, Tier.G1, 0, 1)
