@@ -151,7 +151,7 @@ class DiskWriter:
         lost = len(waiting)
         if self._ahead is not None and self._usable:
             unplanned = [block for block, name in zip(blocks, names, strict=True) if name not in self._queue]
-            lost += self._ahead.unwritten(unplanned)
+            lost += self._ahead.lost(unplanned)
         self._queue.cancel(waiting)
         self._metrics.dropped(DropReason.GONE_FROM_G2, lost)
 

@@ -7,7 +7,8 @@
 
 A block is *clean* when G3 holds it, and *given up* when it was refused or failed there: neither holds anybody up.
 Looking costs time for every block up to the high mark, so it comes only after as many blocks came, left or were used as
-can have brought the reserve below its low mark.
+can have brought the reserve below its low mark. Loads take the slots of a whole prompt at once, so a reserve that they
+have used up is doubled, within bounds.
 Invariants: what is given up is in G2, and is not asked for again before it was used again; looking changes no order.
 Threading: owned by the event loop of the service. No await.
 """
@@ -22,6 +23,8 @@ from blockyard_block_manager.node_tables import NodeTables
 
 _RESERVE_SHARE = 64
 """G2 keeps 1/64 of its slots, at least one job's worth, free or clean."""
+_LARGEST_RESERVE = 16_384
+"""Blocks; at most half of G2. All of them are looked at in one go."""
 
 
 @final
@@ -78,9 +81,12 @@ class WriteAhead:
             spare += 1
         return spare
 
-    def unwritten(self, blocks: Iterable[BlockFacts]) -> int:
-        """How many of these blocks of G2 are still to be written."""
-        return sum(not self._may_go(block) for block in blocks)
+    def lost(self, blocks: Iterable[BlockFacts]) -> int:
+        """These blocks leave G2 for others; returns how many were still to be written."""
+        count = sum(not self._may_go(block) for block in blocks)
+        if count:
+            self._widen()
+        return count
 
     def due(self) -> list[tuple[ContentKey, GroupId]]:
         """Blocks to write now so that the reserve is whole again, the first victim first; perhaps none."""
@@ -102,6 +108,14 @@ class WriteAhead:
     def _may_go(self, block: BlockFacts) -> bool:
         given_up = (block.key, block.group) in self._given_up
         return given_up or self._tables.holds(Tier.G3, [block.key], block.group)[0]
+
+    def _widen(self) -> None:
+        self._open_reserve()
+        high = min(2 * self._marks.high, self._tables.pool(Tier.G2).capacity // 2, _LARGEST_RESERVE)
+        if high > self._marks.high:
+            self._marks = Watermarks(high // 2, high)
+            self._reserve = Reserve(self._marks)
+            self._until_look = 0
 
     def _open_reserve(self) -> Reserve:
         if self._reserve is None:

@@ -67,6 +67,25 @@ def test_what_a_load_pushes_out_of_g2_unwritten_is_counted(make_world: MakeWorld
     world.at_rest()
 
 
+def test_a_reserve_that_loads_have_used_up_grows_so_that_later_ones_push_out_nothing(make_world: MakeWorld) -> None:
+    world, one = node(make_world, BACK, g2=64, g3=256)
+    run = chain("long", 24)
+    one.compute(run)
+    world.settle()
+    losses = []
+    for round_ in range(4):
+        for number in range(100):
+            one.compute(chain(f"prompt {round_} {number}", 1), first_block=number % 32)
+            world.settle()
+        before = lost(world)
+        load = one.load(run, first_block=33)
+        world.settle()
+        assert world.outcomes[load].usable == 24
+        losses.append(lost(world) - before)
+    assert losses == [21, 0, 0, 0]
+    world.at_rest()
+
+
 def test_what_was_refused_before_is_not_counted_again_when_it_goes(make_world: MakeWorld) -> None:
     world, one, _ = with_unwritten_prompts(make_world)
     world.workers[OW].fault = lambda job, item: ItemStatus.IO_ERROR if job.kind is JobKind.G2_G3 else None
