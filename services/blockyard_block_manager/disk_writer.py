@@ -147,7 +147,8 @@ class DiskWriter:
     def evicted(self, blocks: Sequence[BlockFacts]) -> None:
         """Blocks are about to leave G2 for others: those that were still to be written never will be."""
         names = [DiskName(self._scope_of(block), block.key) for block in blocks]
-        waiting = [name for name in names if name in self._queue]
+        # A copy under way is one of an earlier row with the same bytes, which was cleared while it was read.
+        waiting = [name for name in names if name in self._queue and not self._queue.under_way(name)]
         lost = len(waiting)
         if self._ahead is not None and self._usable:
             unplanned = [block for block, name in zip(blocks, names, strict=True) if name not in self._queue]

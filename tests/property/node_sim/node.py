@@ -313,11 +313,16 @@ class SimNode:
 
 
 def _unwritten(core: NodeCore) -> set[tuple[ContentKey, GroupId]]:
-    """Blocks of G2 that are still to be written to G3: those that wait, and under write-back those nobody gave up."""
+    """Blocks of G2 that are still to be written to G3: those that wait, and under write-back those nobody gave up.
+
+    Not those on their way to it, of which another row may have been the source.
+    """
     disk, tables = core._disk, core.tables
     if not tables.has(Tier.G3):
         return set()
-    blocks = [block for block in tables.in_g2() if not tables.holds(Tier.G3, [block[0]], block[1])[0]]
+    under_way = {(name.key, name.scope.group) for name in disk._queue._queue._under_way}
+    resting = [block for block in tables.in_g2() if block not in under_way]
+    blocks = [block for block in resting if not tables.holds(Tier.G3, [block[0]], block[1])[0]]
     if disk._ahead is not None:
         return {block for block in blocks if block not in disk._ahead._given_up}
     waiting = {(name.key, name.scope.group) for name in disk._queue.in_scope(EVERYTHING)}
