@@ -39,7 +39,8 @@ class Model:
     def value(self, row: BlockId, half_life: float) -> float:
         times = self.uses[row]
         last = max(times)
-        return log2(sum(2 ** ((time - last) / half_life) for time in times)) + last / half_life
+        left = [2 ** ((time - last) / half_life) for time in times]
+        return log2(left[0] / 16 + sum(left[1:])) + last / half_life
 
     def key(self, run: int) -> Key:
         tail = self.runs[run][-1]

@@ -19,15 +19,16 @@ from blockyard.core.eviction.tide_history import HALF_LIVES, History, keep_value
 _MOST_SPARSE: Final = 64
 _LEAST_BLOCKS: Final = 512
 """A simulated cache has at least so many blocks (or all of the tier), else chance decides the race."""
-_BATCHES: Final = 2
+_BATCHES: Final = 8
 """Batches of uses per capacity of a simulated cache."""
 _SPARE_BATCHES: Final = 4
 """Batches after which places that no cache uses any more are looked for."""
 _LEAD: Final = 1.01
-_DECAY: Final = 0.95
-_HEATS: Final = 8
+_DECAY: Final = 0.98
+_HEATS: Final = 4
 """Decisions per capacity of blocks that entered."""
 _SHORTEST_HEAT: Final = 64
+_FIRST_LEADER: Final = 1
 _BYTE_VALUES: Final = 256
 
 
@@ -36,7 +37,7 @@ class HalfLifeRace:
     """Simulated caches and the leader among them."""
 
     def __init__(self, capacity: int) -> None:
-        """Start a race for a tier of ``capacity`` blocks, led by the middle half-life."""
+        """Start a race for a tier of ``capacity`` blocks, led by the second half-life."""
         sparse = _MOST_SPARSE
         while sparse > 1 and capacity < sparse * _LEAST_BLOCKS:
             sparse //= 2
@@ -56,7 +57,7 @@ class HalfLifeRace:
         self._scores = np.zeros(len(HALF_LIVES))
         self._heat = max(_SHORTEST_HEAT, capacity // _HEATS)
         self._decide_at = 0
-        self.leader = len(HALF_LIVES) // 2
+        self.leader = _FIRST_LEADER
         """Index of the half-life that orders the tier."""
 
     @property

@@ -1,7 +1,7 @@
 """TIDE: LRFU over chains with the half-life that suits the present load.
 
 Blocks are ordered by how often they were used, older uses counting less (``tide_history``). How fast they fade is not
-a setting: five half-lives race in simulated caches (``half_life_race``), and the leader orders the tier (``run_heap``).
+a setting: four half-lives race in simulated caches (``half_life_race``), and the leader orders the tier (``run_heap``).
 With the shortest it is LRU, tail first; with the longest it counts uses. Blocks that left are remembered until about
 four times the capacity has left after them (``departed_blocks``), so a block that comes back is known.
 The policy is deterministic: names of blocks and the order of calls decide.
@@ -9,7 +9,6 @@ Time of a call: linear in its rows; a change of leader is linear in the tier. Th
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import compress
 from math import nan
 from typing import Final, cast, final
 
@@ -42,7 +41,6 @@ class TidePolicy:
         "_departed",
         "_histories",
         "_order",
-        "_put_back",
         "_race",
         "_racing",
     )
@@ -56,8 +54,7 @@ class TidePolicy:
         self._race = HalfLifeRace(capacity)
         self._racing: list[bytes | None] = [None] * capacity
         """Names of the rows whose blocks take part in the race."""
-        self._order = RunHeap(capacity, self._race.leader)
-        self._put_back = 0
+        self._order = RunHeap(columns, self._histories, self._race.leader)
         self._created = 0
 
     def __len__(self) -> int:
@@ -100,11 +97,9 @@ class TidePolicy:
 
     def insert(self, blocks: Sequence[BlockId]) -> None:
         """Take rows in as one run."""
-        histories = list(map(self._histories.__getitem__, blocks))
-        if not all(histories):
+        if not all(map(self._histories.__getitem__, blocks)):
             self._find_stored(blocks)
-            histories = list(map(self._histories.__getitem__, blocks))
-        self._order.insert(list(blocks), self._columns.positions_of(blocks), cast("list[History]", histories))
+        self._order.insert(blocks)
 
     def remove(self, blocks: Sequence[BlockId]) -> None:
         """Take rows out of the order."""
@@ -116,10 +111,7 @@ class TidePolicy:
 
     def put_back(self, blocks: Sequence[BlockId]) -> None:
         """Put rows in front of all others, in the given order."""
-        # Nothing is less than the value of what was never used, and the latest of these are the deepest.
-        positions = range(self._put_back, self._put_back + len(blocks))
-        self._put_back += len(blocks)
-        self._order.insert(blocks[::-1], positions, [NEVER_USED] * len(blocks))
+        self._order.put_back(blocks)
 
     def forget(self, blocks: Sequence[BlockId]) -> None:
         """Remember the blocks by name instead of by row."""
@@ -154,8 +146,10 @@ class TidePolicy:
 
     def _race_on(self, blocks: Sequence[BlockId]) -> bool:
         """Show the sampled blocks to the race; True if another half-life leads now."""
-        names = list(map(self._racing.__getitem__, blocks))
-        if not any(names):
+        racing = self._racing
+        sampled = list(filter(racing.__getitem__, blocks))
+        if not sampled:
             return False
-        histories = compress(map(self._histories.__getitem__, blocks), names)
-        return self._race.use(filter(None, names), cast("Iterator[History]", histories), self._created)
+        names = [cast("bytes", racing[row]) for row in sampled]
+        histories = [cast("History", self._histories[row]) for row in sampled]
+        return self._race.use(names, histories, self._created)

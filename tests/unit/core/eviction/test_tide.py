@@ -42,8 +42,8 @@ def race(labels: Iterable[int]) -> float:
     histories: dict[int, History] = {}
     for created, label in enumerate(labels):
         now = created / CAPACITY
-        before = histories.get(label, NEVER_USED)
-        histories[label] = used_again(before, now, decay(now - before[0]))
+        before = histories.get(label)
+        histories[label] = used_again(before, now, decay(now - before[0])) if before else used_once(now)
         contest.use([hashlib.sha256(str(label).encode()).digest()], [histories[label]], created)
     return contest.half_life
 
@@ -141,6 +141,13 @@ def test_values_of_many_are_those_of_each() -> None:
 
 
 def test_half_of_a_use_is_left_after_a_half_life() -> None:
+    twice = used_again(ONCE, 1.0, decay(0.0))
     for index, half_life in enumerate(HALF_LIVES):
         assert decay(half_life)[index] == pytest.approx(0.5)
-        assert used_again(ONCE, 1.0 + half_life, decay(half_life))[index + 1] == pytest.approx(1.5)
+        assert twice[index + 1] == pytest.approx(1.0625)
+        assert used_again(twice, 1.0 + half_life, decay(half_life))[index + 1] == pytest.approx(1.0 + 1.0625 / 2)
+
+
+def test_a_first_use_weighs_a_sixteenth_of_another() -> None:
+    for index in range(len(HALF_LIVES)):
+        assert ONCE[index + 1] * 16 == used_again(NEVER_USED, 1.0, decay(0.0))[index + 1]
