@@ -17,7 +17,7 @@ import numpy.typing as npt
 from blockyard.core.eviction.tide_history import HALF_LIVES, History, keep_values
 
 _MOST_SPARSE: Final = 64
-_LEAST_BLOCKS: Final = 512
+_LEAST_BLOCKS: Final = 256
 """A simulated cache has at least so many blocks (or all of the tier), else chance decides the race."""
 _BATCHES: Final = 8
 """Batches of uses per capacity of a simulated cache."""

@@ -128,7 +128,7 @@ def test_a_load_with_scans_is_led_by_a_longer_half_life_than_one_that_moves_on()
 def test_the_race_samples_more_sparsely_the_larger_the_tier(capacity: int) -> None:
     names = [hashlib.sha256(str(number).encode()).digest() for number in range(4000)]
     taken = sum(name is not None for name in HalfLifeRace(capacity).sample(names))
-    wanted = min(len(names), max(len(names) // 64, len(names) * 512 // capacity))
+    wanted = min(len(names), max(len(names) // 64, len(names) * 256 // capacity))
     assert wanted / 2 < taken <= 2.2 * wanted
 
 
