@@ -2,19 +2,27 @@
 
 A prefix needs the rows of all groups, so a family goes whole: eviction takes its INACTIVE rows together and leaves the
 HELD ones to their holders. A table that knows one group pays one comparison per eviction for all this.
+While rows that a clear cut off stand in the order, victims are looked for among its first rows only, and what is
+missing then is taken as it comes: no eviction passes a million rows, or fails for them.
 Invariants: a call that raises has given back what it took from the policy.
 Threading: the owner thread of the table.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import final
+from itertools import islice
+from typing import Final, cast, final
+
+import numpy as np
 
 from blockyard.core.errors import OutOfBlocksError
 from blockyard.core.eviction.base import EvictionPolicy
 from blockyard.core.name_columns import NameColumns
 from blockyard.core.states import HELD, INACTIVE
 from blockyard.core.vocabulary import BlockId
+
+SEARCHED_ROWS: Final = 2_048
+"""So many rows that are cut off are passed by one eviction."""
 
 
 @final
@@ -41,24 +49,47 @@ def take_in_order(policy: EvictionPolicy, state: Sequence[int], count: int) -> l
     raise OutOfBlocksError("the eviction policy gave wrong victims", asked=count, given=len(victims))
 
 
-def take_families(policy: EvictionPolicy, state: Sequence[int], names: NameColumns, count: int) -> Victims:
+def next_in_order(
+    policy: EvictionPolicy, state: bytearray, swept: bool, count: int, besides: Collection[BlockId] = ()
+) -> list[BlockId]:
+    """Up to ``count`` INACTIVE rows that go first, without those ``besides``, which left the order; takes nothing.
+
+    ``swept``: rows that are cut off stand in the order.
+    """
+    if not swept:
+        return list(islice(policy, count))
+    first = islice(policy, count + SEARCHED_ROWS)
+    found = list(islice((row for row in first if state[row] == INACTIVE), count))
+    if len(found) < count:
+        passed = {*found, *besides}
+        idle = cast("list[BlockId]", np.flatnonzero(np.frombuffer(state, dtype=np.uint8) == INACTIVE).tolist())
+        found += islice((row for row in idle if row not in passed), count - len(found))
+    return found
+
+
+def take_families(policy: EvictionPolicy, state: bytearray, names: NameColumns, count: int) -> Victims:
     """Take INACTIVE rows and their INACTIVE relatives: ``count``, and more only where a family would be torn.
 
     Raises:
         OutOfBlocksError: see ``take_in_order``.
     """
-    groups = len(names.index)
-    if groups < 2:
+    groups, swept = len(names.index), names.cut is not None
+    if groups < 2 and not swept:
         return Victims(take_in_order(policy, state, count), 0)
     victims: list[BlockId] = []
     left: set[BlockId] = set()
     while len(victims) < count:
         # A part of what is missing, since each row may bring a relative from every other group.
-        try:
-            taken = take_in_order(policy, state, max(1, (count - len(victims)) // groups))
-        except OutOfBlocksError:
-            policy.put_back(victims)
-            raise
+        part = max(1, (count - len(victims)) // groups)
+        if swept:
+            taken = next_in_order(policy, state, swept, part, victims)
+            policy.remove(taken)
+        else:
+            try:
+                taken = take_in_order(policy, state, part)
+            except OutOfBlocksError:
+                policy.put_back(victims)
+                raise
         known = dict.fromkeys(taken)
         known.update(dict.fromkeys(names.relatives(taken)))
         others = list(known)[len(taken) :]

@@ -92,7 +92,7 @@ class BlockModel:
     # --- changes ---
     def allocate(self, count: int, evict: bool) -> tuple[list[int], list[int]] | None:
         """Granted rows, and evicted ones in the order of eviction; those beyond the count are free now."""
-        if count > len(self.free) + (len(self.victims) if evict and not self.cut_off else 0):
+        if count > len(self.free) + (len(self.victims) if evict else 0):
             return None
         taken, self.free = self.free[:count], self.free[count:]
         short = count - len(taken)
@@ -238,7 +238,7 @@ class BlockModel:
             self.rows[number].primary = None
 
     def evict(self, count: int) -> list[int]:
-        taken = self._take_victims(0 if self.cut_off else min(count, len(self.victims)))
+        taken = self._take_victims(min(count, len(self.victims)))
         self.await_free(taken)
         return taken
 

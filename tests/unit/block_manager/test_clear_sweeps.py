@@ -6,10 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 from tests.unit.block_manager.test_clear_scopes import OURS, THEIRS, THEM, US, clear, compute, keys, shared
+from tests.unit.block_manager.test_onboard import OK, loaded
 from tests.unit.block_manager.world import GROUPS, OW, MakeWorld, World
 
 from blockyard.core.clear_scope import EVERYTHING, ClearScope
 from blockyard.core.events import ClearedEvent
+from blockyard.core.eviction.base import PolicyFactory
+from blockyard.core.eviction.lineage import LineagePolicy
+from blockyard.core.eviction.lru import LruPolicy
 from blockyard.core.vocabulary import ContentKey, EventSeq, GroupId, Tier
 from blockyard.testing.blocks import chain
 from blockyard.wire.event_codec import decode_event
@@ -17,6 +21,7 @@ from blockyard_block_manager.section_waiters import SectionWaiters
 from blockyard_block_manager.sweeper import sweep_cleared
 
 RUN = chain("a", 8)
+LATE = chain("c", 4)
 SLICES = {"sweep_part": 2}
 
 
@@ -117,16 +122,28 @@ def test_everything_can_be_cleared_while_a_part_is_swept(make_world: MakeWorld) 
     world.at_rest()
 
 
-def test_nothing_is_evicted_while_something_is_swept(make_world: MakeWorld) -> None:
-    world, _ = shared(make_world, profile=SLICES, g2=8)
-    clear(world, Tier.G2, ClearScope(tenant=US))
-    assert world.core.tables.room(Tier.G2) == 0
-    assert world.core.tables.next_victims(Tier.G2, 8) == ()
+@pytest.mark.parametrize("eviction", [LruPolicy, LineagePolicy], ids=["lru", "lineage"])
+def test_a_load_gets_the_slots_of_others_while_a_tenant_is_swept(
+    make_world: MakeWorld, eviction: PolicyFactory
+) -> None:
+    world: World = make_world(g4=False, g2=8, profile={**SLICES, "g2_eviction": eviction}).ready()
+    engine = world.connect("one")
+    for number, (run, tenant) in enumerate([(LATE, THEM), (OURS, US), (THEIRS, THEM)]):
+        compute(engine, run, tenant, first_block=10 * number)
+        world.settle()
+    done = clear(world, Tier.G2, ClearScope(tenant=US))
+    assert world.core.tables.pool(Tier.G2).unswept == 2, "the oldest blocks of the order"
+    assert world.core.tables.room(Tier.G2) == 4
+    victims = world.core.tables.next_victims(Tier.G2, 8)
+    assert {block.key for block in victims} == keys(THEIRS)
+    load = engine.load(LATE, first_block=40)
     world.settle()
+    assert loaded(world, load)[0] == [OK] * 4
+    assert world.core.tables.pool(Tier.G2).unswept == 2
+    assert world.held(Tier.G2) == world.announced(Tier.G2) == keys(LATE)
     sweep(world)
     world.settle()
-    assert world.core.tables.room(Tier.G2) == 8
-    assert world.held(Tier.G2) == keys(THEIRS)
+    assert [counts.headers_freed for counts in done] == [4]
     world.at_rest()
 
 

@@ -8,10 +8,10 @@ Life of a row, as the policy sees it::
 
     touch ──► insert ──► remove ──► insert ──► take ──► forget          touch at every use, before insert or remove
                 │           └── in use again     └─ put_back (nothing happened)
-                └──► remove ──► forget           condemned or cleared
+                └──► remove ──► forget           condemned or cleared, or evicted during a sweep
 
 Contract:
-- A row is in the order exactly while it is INACTIVE.
+- A row is in the order exactly while it is INACTIVE, and, after a clear, until the sweep that removes it.
 - ``touch`` counts one use per occurrence: a registration, or a lookup that pins. Rows come in chain order, head first;
   pinned rows are touched too, so a touched row need not be in the order.
 - ``take(n)`` with ``n <= len(policy)`` removes and returns n rows, first victim first. ``put_back`` undoes a ``take``:
