@@ -3,13 +3,14 @@
 It is fed with events that somebody else has put in order (``core.event_consumer``); on its own it refuses what is out
 of date: numbers up to the watermark of a publisher are repeated ones, lower epochs are refused for ever, a higher epoch
 empties what the publisher said before. Publishers may hold any subset of a chain.
-Memory: 134 to 190 bytes per key and group (64 the key, 20 to 30 its row, the rest its entry), whatever the number of
-its holders, and 100 to 200 bytes per different set of holders. ``max_blocks`` bounds the keys. When it is reached, keys
-that are new to the index are refused and counted, those it knows go on gaining and losing holders, and what is known of
-publishers who lost keys this way is marked as not whole until they start anew: answers become shorter, never wrong.
-Names of publishers are remembered for ever, with their epochs.
+Memory: 117 to 190 bytes per key and group (64 the key, 21 to 30 its row, the rest its entry) and 32 more for one that
+was announced alone, whatever the number of its holders, and 100 to 200 bytes per different set of holders.
+``max_blocks`` bounds the keys. When it is reached, keys that are new to the index are refused and counted, those it
+knows go on gaining and losing holders, and what is known of publishers who lost keys this way is marked as not whole
+until they start anew: answers become shorter, never wrong. Names of publishers are remembered for ever, with their
+epochs.
 Invariants: blocks of a publisher without credit, or of an old epoch, count for nobody; digests are those of the set.
-Lookups are fast where blocks were announced together; keys announced one by one cost several times as much.
+Lookups are fast where blocks were announced together; keys announced one by one cost four times as much.
 Threading: one owner thread. No call looks at all keys, but for events that clear a tenant.
 """
 

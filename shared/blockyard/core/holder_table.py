@@ -84,14 +84,15 @@ class HolderTable:
         """Leading keys that somebody holds: sets of holders, each with how many keys in a row have it."""
         rows = self._groups.get(group)
         number = length = 0
-        for span in rows.spans(keys) if rows is not None else ():
-            if span.number != number and length:
-                yield self._sets.cell(number), length
-                length = 0
-            number = span.number
-            if not number:
-                return
-            length += span.length
+        for piece in rows.pieces(keys) if rows is not None else ():
+            for next_number, more in piece.sets:
+                if next_number != number and length:
+                    yield self._sets.cell(number), length
+                    length = 0
+                number = next_number
+                if not number:
+                    return
+                length += more
         if length:
             yield self._sets.cell(number), length
 
