@@ -135,7 +135,7 @@ def _filled(messages: Sequence[bytes]) -> HolderIndex:
 
 def _chain(number: int, seq: int) -> _Chain:
     keys = tuple(ContentKey(value.to_bytes(16, "big")) for value in block_hashes(number, DEPTH, seed=_SEED))
-    columns = BlockColumns(keys, (ROOT_KEY, *keys[:-1]), tuple(range(DEPTH)))
+    columns = BlockColumns.of(keys, (ROOT_KEY, *keys[:-1]), tuple(range(DEPTH)))
     engine = number % ENGINES
     event = StoredEvent(_engine(engine), Tier.G1, BlockScope(_IDENTITY, block_tokens=16), columns)
     return _Chain(keys, encode_event(_node(engine), Epoch(1), EventSeq(seq), event))

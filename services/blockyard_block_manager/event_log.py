@@ -74,7 +74,7 @@ class EventLog:
 
 
 def _columns(names: Sequence[BlockName]) -> BlockColumns:
-    return BlockColumns(
+    return BlockColumns.of(
         tuple(name.key for name in names),
         tuple(name.parent for name in names),
         tuple(name.position for name in names),

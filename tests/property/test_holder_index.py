@@ -72,7 +72,7 @@ def stores(draw: st.DrawFn, node: str) -> StoredEvent:
     keys = draw(parts)
     keys = [key for key in keys if TENANTS[key] == TENANTS[keys[0]]]
     scope = BlockScope(draw(identities), TENANTS[keys[0]], draw(groups), 16)
-    columns = BlockColumns(tuple(keys), (ROOT_KEY,) * len(keys), (0,) * len(keys))
+    columns = BlockColumns.of(tuple(keys), (ROOT_KEY,) * len(keys), (0,) * len(keys))
     return StoredEvent(owner, tier, scope, columns)
 
 
@@ -132,7 +132,7 @@ class IndexMachine(RuleBasedStateMachine):
         block = data.draw(st.sampled_from(sorted(self.sets[node].held, key=repr)))
         first = KEYS.index(block.key)
         keys = tuple(key for key in KEYS[first : first + blocks] if TENANTS[key] == TENANTS[block.key])
-        columns = BlockColumns(keys, (ROOT_KEY,) * len(keys), (0,) * len(keys))
+        columns = BlockColumns.of(keys, (ROOT_KEY,) * len(keys), (0,) * len(keys))
         scope = BlockScope(block.identity, TENANTS[block.key], block.group, 16)
         self._announce(node, RemovedEvent(block.owner, block.tier, block.identity, keys, block.group), 0)
         self._announce(node, StoredEvent(block.owner, block.tier, scope, columns), 0)

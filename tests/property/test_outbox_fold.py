@@ -49,7 +49,7 @@ class Shelf:
         if not fresh:
             return None
         self.held.update((block, tenant) for block in blocks if block.key in fresh)
-        columns = BlockColumns(fresh, (ROOT_KEY,) * len(fresh), (0,) * len(fresh))
+        columns = BlockColumns.of(fresh, (ROOT_KEY,) * len(fresh), (0,) * len(fresh))
         scope = BlockScope(identity, tenant, GroupId(0), 16)
         if roll < 0.6:
             return OffloadedEvent(owner, Tier.G1, tier, scope, columns)

@@ -195,7 +195,7 @@ def digests_of(held: Iterable[tuple[EventOwner, Tier, ContentKey]]) -> TierDiges
 
 
 def _stored(owner: EventOwner, tier: Tier, keys: tuple[ContentKey, ...]) -> StoredEvent:
-    columns = BlockColumns(keys, (ROOT_KEY,) * len(keys), (0,) * len(keys))
+    columns = BlockColumns.of(keys, (ROOT_KEY,) * len(keys), (0,) * len(keys))
     return StoredEvent(owner, tier, SCOPE, columns)
 
 

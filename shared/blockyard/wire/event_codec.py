@@ -5,10 +5,7 @@ tags and impossible tiers are malformed. Fields that this version does not know 
 Threading: pure functions.
 """
 
-from collections.abc import Sequence
 from typing import Final
-
-import numpy as np
 
 from blockyard.core.errors import MalformedFrameError, RequestError, UnsupportedVersionError
 from blockyard.core.events import (
@@ -21,6 +18,7 @@ from blockyard.core.events import (
     PublishedEvent,
     RemovedEvent,
     StoredEvent,
+    unpacked_keys,
 )
 from blockyard.core.vocabulary import (
     DIGEST_BYTES,
@@ -38,7 +36,6 @@ from blockyard.wire.events import Cleared, Event, EventMessage, Offloaded, Owner
 
 MAX_EVENT_BYTES: Final = 1 << 20
 _TENANT_BYTES: Final = 16
-_KEY: Final = np.dtype(f"V{KEY_BYTES}")
 _decoder: Final[BoundedDecoder[EventMessage]] = BoundedDecoder(EventMessage, MAX_EVENT_BYTES)
 
 
@@ -88,9 +85,9 @@ def _to_wire(event: KvEvent) -> Event:
             tenant=event.scope.tenant,
             group=event.scope.group,
             block_tokens=event.scope.block_tokens,
-            keys=b"".join(event.blocks.keys),
-            parents=b"".join(event.blocks.parents),
-            positions=_packed(event.blocks.positions),
+            keys=event.blocks.packed_keys,
+            parents=event.blocks.packed_parents,
+            positions=event.blocks.packed_positions,
         )
     if isinstance(event, OffloadedEvent):
         return Offloaded(
@@ -101,9 +98,9 @@ def _to_wire(event: KvEvent) -> Event:
             tenant=event.scope.tenant,
             group=event.scope.group,
             block_tokens=event.scope.block_tokens,
-            keys=b"".join(event.blocks.keys),
-            parents=b"".join(event.blocks.parents),
-            positions=_packed(event.blocks.positions),
+            keys=event.blocks.packed_keys,
+            parents=event.blocks.packed_parents,
+            positions=event.blocks.packed_positions,
         )
     if isinstance(event, RemovedEvent):
         return Removed(
@@ -125,10 +122,6 @@ def _owner(owner: EventOwner) -> Owner:
     return Owner(kind=owner.kind, name=owner.name, dp_rank=owner.dp_rank)
 
 
-def _packed(positions: Sequence[int]) -> bytes:
-    return np.asarray(positions, dtype="<u4").tobytes()
-
-
 # --- from the wire ------------------------------------------------------------------------------------------------
 def _from_wire(event: Event) -> KvEvent:
     if isinstance(event, Stored):
@@ -142,7 +135,7 @@ def _from_wire(event: Event) -> KvEvent:
             _core_owner(event.owner),
             Tier(event.tier),
             IdentityDigest(_sized(event.identity, DIGEST_BYTES)),
-            tuple(_keys(event.keys)),
+            _keys(event.keys),
             GroupId(event.group),
         )
     return ClearedEvent(
@@ -167,17 +160,13 @@ def _scope(event: Stored | Offloaded) -> BlockScope:
 
 
 def _columns(event: Stored | Offloaded) -> BlockColumns:
-    if len(event.positions) % 4:
-        raise MalformedFrameError("positions are not a whole number of 4-byte values", length=len(event.positions))
-    positions = np.frombuffer(event.positions, dtype="<u4").tolist()
-    return BlockColumns(tuple(_keys(event.keys)), tuple(_keys(event.parents)), tuple(positions))
+    return BlockColumns(event.keys, event.parents, event.positions)
 
 
-def _keys(column: bytes) -> list[ContentKey]:
+def _keys(column: bytes) -> tuple[ContentKey, ...]:
     if len(column) % KEY_BYTES:
         raise MalformedFrameError("keys are not a whole number of 16-byte keys", length=len(column))
-    keys: list[ContentKey] = np.frombuffer(column, dtype=_KEY).tolist()  # bytes each, ten times as fast as slices
-    return keys
+    return unpacked_keys(column)
 
 
 def _sized(value: bytes, size: int) -> bytes:

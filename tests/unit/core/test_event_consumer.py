@@ -29,7 +29,7 @@ OTHER = (TierDigest(1, 5), *NOTHING_HELD[1:])
 
 
 def event(seq: int, epoch: int = 1, instance: str = "node-a") -> PublishedEvent:
-    columns = BlockColumns((ContentKey(seq.to_bytes(16, "big")),), (ROOT_KEY,), (0,))
+    columns = BlockColumns.of((ContentKey(seq.to_bytes(16, "big")),), (ROOT_KEY,), (0,))
     stored = StoredEvent(NODE, Tier.G2, BlockScope(IdentityDigest(bytes(32))), columns)
     return PublishedEvent(instance, Epoch(epoch), EventSeq(seq), stored)
 

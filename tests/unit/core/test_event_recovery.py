@@ -60,7 +60,7 @@ class Node:
     def __init__(self, events: int, blocks: int = 1_000, most_kept_bytes: int = MOST_KEPT_BYTES) -> None:
         self.clock = FakeClock()
         self.cuts = 0
-        columns = BlockColumns(
+        columns = BlockColumns.of(
             tuple(ContentKey(number.to_bytes(16, "big")) for number in range(blocks)),
             (ROOT_KEY,) * blocks,
             (0,) * blocks,

@@ -43,7 +43,7 @@ class Fed:
 
     def store(self, owner: EventOwner, tier: Tier, *places: int, group: int = 0, instance: str = "node-a") -> None:
         keys = tuple(CHAIN[place] for place in places)
-        columns = BlockColumns(keys, (ROOT_KEY,) * len(keys), places)
+        columns = BlockColumns.of(keys, (ROOT_KEY,) * len(keys), places)
         self.say(StoredEvent(owner, tier, BlockScope(IDENTITY, group=GroupId(group)), columns), instance)
 
     def remove(self, owner: EventOwner, tier: Tier, *places: int) -> None:
@@ -187,7 +187,7 @@ def test_who_gives_a_block_another_tenant_does_not_spoil_the_clear_of_the_first(
     first, other = TenantDigest(b"x" * 16), TenantDigest(b"y" * 16)
     fed = Fed()
     fed.index.credit("node-b", (EventOwner(OwnerKind.ENGINE, "far"),))
-    columns = BlockColumns(CHAIN[:1], (ROOT_KEY,), (0,))
+    columns = BlockColumns.of(CHAIN[:1], (ROOT_KEY,), (0,))
     fed.say(StoredEvent(LEFT, Tier.G1, BlockScope(IDENTITY, first), columns))
     fed.say(StoredEvent(EventOwner(OwnerKind.NODE, "node-b"), Tier.G2, BlockScope(IDENTITY, other), columns), "node-b")
 
@@ -235,7 +235,7 @@ def seconds_of_a_fleet(publishers: int) -> float:
     """Time of the processor in which so many publishers get credit, say something, are asked about, and go."""
     index = HolderIndex()
     names = [f"node-{number}" for number in range(publishers)]
-    columns = BlockColumns(CHAIN[:1], (ROOT_KEY,), (0,))
+    columns = BlockColumns.of(CHAIN[:1], (ROOT_KEY,), (0,))
     start = process_time()
     for name in names:
         index.credit(name, (EventOwner(OwnerKind.ENGINE, name),))

@@ -33,7 +33,7 @@ def key(number: int) -> ContentKey:
 
 def columns(count: int) -> BlockColumns:
     keys = tuple(key(number) for number in range(1, count + 1))
-    return BlockColumns(keys, (ROOT_KEY, *keys)[:count], tuple(range(count)))
+    return BlockColumns.of(keys, (ROOT_KEY, *keys)[:count], tuple(range(count)))
 
 
 EVENTS: tuple[KvEvent, ...] = (
@@ -123,6 +123,6 @@ def test_events_without_blocks_or_with_torn_columns_cannot_be_made() -> None:
     with pytest.raises(RequestError):
         StoredEvent(NODE, Tier.G2, SCOPE, columns(0))
     with pytest.raises(RequestError):
-        BlockColumns((key(1),), (), (0,))
+        BlockColumns.of((key(1),), (), (0,))
     with pytest.raises(RequestError):
         RemovedEvent(NODE, Tier.G2, IDENTITY, ())
