@@ -2,10 +2,12 @@
 
 Chain ``c`` is held by ``holders`` workers, ``c % workers`` and those after it. The tree stands for the index of a
 router, so events are encoded before the clock starts: that is the work of those who send them.
-Threading: one thread of ours, and that of the tree.
+Threading: one thread of ours, and that of the tree, on one processor. Each call is handed to the thread of the tree and
+waited for; between two processors that takes several times as long, and where the thread runs would be chance.
 """
 
 import json
+import os
 import random
 import time
 from typing import Any
@@ -19,6 +21,7 @@ class DynamoRadix:
 
     def start(self, chains: int, depth: int, workers: int = 1, holders: int = 1, seed: int = 0) -> None:
         """Import the runtime, draw the chains, and fill a tree with them."""
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         from dynamo.llm import RadixTree
 
         self.make = RadixTree
