@@ -78,6 +78,9 @@ def change(**fields: object) -> bytes:
         change(keys=b"x" * 16),
         change(keys=b"", parents=b"", positions=b""),
         change(positions=b"x" * 13),
+        change(keys=b"x" * 49),
+        change(parents=b"x" * 49),
+        change(positions=bytes(16)),
         change(keys=bytes(16) * 2_000, parents=bytes(16) * 2_000, positions=bytes(4) * 2_000),
     ],
 )
@@ -110,12 +113,25 @@ def test_largest_event_fits_into_a_message() -> None:
     assert decode_event(encode_event("node-a", Epoch(7), EventSeq(1), event)).event == event
 
 
+def test_columns_are_read_as_they_were_given() -> None:
+    read = columns(3)
+
+    assert (read.keys, read.parents, read.positions) == (
+        (key(1), key(2), key(3)),
+        (ROOT_KEY, key(1), key(2)),
+        (0, 1, 2),
+    )
+    assert (read.packed_parents, read.packed_positions) == (bytes(16) + key(1) + key(2), b"\0\0\0\0\1\0\0\0\2\0\0\0")
+
+
 def test_columns_are_cut_into_events_of_bounded_size() -> None:
     whole = columns(10)
     parts = list(whole.slices(4))
 
     assert [len(part) for part in parts] == [4, 4, 2]
     assert sum((part.keys for part in parts), ()) == whole.keys
+    assert sum((part.parents for part in parts), ()) == whole.parents
+    assert sum((part.positions for part in parts), ()) == whole.positions
     assert list(columns(0).slices()) == []
 
 
