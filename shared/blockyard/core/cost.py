@@ -12,7 +12,7 @@ Threading: owned by one thread; no clock, seconds come in.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, final
 
 import numpy as np
@@ -22,6 +22,7 @@ from blockyard.core.errors import KernelError
 from blockyard.core.miss_reason import MissReason
 from blockyard.core.timing import Measurements
 from blockyard.core.vocabulary import Tier
+from blockyard.core.whole_numbers import is_some_whole
 
 _TIERS: Final = (Tier.G2, Tier.G3, Tier.G4)
 _EXPLORING_SIZES: Final = 4
@@ -45,6 +46,12 @@ class CostRules:
     """Of the hits that are cut at a tier which was too dear, each n-th measures it again; 0 = never."""
     explore_rows: int = 4
     """Rows of the smallest exploring load."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number of something."""
+        for field in fields(self):
+            if not is_some_whole(getattr(self, field.name)):
+                raise KernelError("a number is an integer", rule=field.name, given=str(getattr(self, field.name)))
 
 
 @final

@@ -25,6 +25,7 @@ from blockyard.core.errors import ConfigurationError
 from blockyard.core.events import BlockScope
 from blockyard.core.stored_key import ROOT, StoredKey, stored_key, stored_keys
 from blockyard.core.vocabulary import IdentityDigest, PackId, TenantDigest
+from blockyard.core.whole_numbers import is_whole
 
 RECORD_HEADER_BYTES: Final = 256
 RECORD_UNIT_BYTES: Final = 256
@@ -46,7 +47,7 @@ class PackGeometry:
 
     def __post_init__(self) -> None:
         """Refuse sizes that make no pack."""
-        if self.payload_bytes < 1 or self.target_bytes < 1:
+        if not (is_whole(self.payload_bytes, least=1) and is_whole(self.target_bytes, least=1)):
             raise ConfigurationError("a pack has a payload and a size", key="g4.target_bytes")
 
     @property

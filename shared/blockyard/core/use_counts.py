@@ -21,7 +21,9 @@ from collections.abc import Iterable
 from typing import Final, final
 
 from blockyard.core.clock import Clock
+from blockyard.core.errors import KernelError
 from blockyard.core.vocabulary import ContentKey, GroupId
+from blockyard.core.whole_numbers import is_whole
 
 BlockKey = tuple[ContentKey, GroupId]
 
@@ -38,7 +40,9 @@ class UseCounts:
     __slots__ = ("_again", "_clock", "_limit", "_once")
 
     def __init__(self, clock: Clock, limit: int = MOST_REMEMBERED) -> None:
-        """Start without blocks; remember at most ``limit``."""
+        """Start without blocks; remember at most ``limit``, one at least."""
+        if not is_whole(limit, least=1):
+            raise KernelError("counts of uses remember blocks", limit=str(limit))
         self._clock = clock
         self._limit = limit
         self._once: dict[BlockKey, float] = {}

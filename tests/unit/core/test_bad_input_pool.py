@@ -10,7 +10,7 @@ from tests.unit.core.state_of import pool_state
 
 from blockyard.core.block_facts import AdoptedBlock, StagedColumns
 from blockyard.core.clear_scope import ClearScope
-from blockyard.core.errors import BlockyardError
+from blockyard.core.errors import BlockNotFoundError, BlockyardError
 from blockyard.core.eviction.retention import Retention
 from blockyard.core.handles import CompleteBlocks, ImmutableBlocks, MutableBlocks
 from blockyard.core.name_columns import NameColumns
@@ -190,6 +190,30 @@ def test_keys_that_name_nothing_are_not_found(scene: Scene, verb: str, value: An
     found: Any = getattr(scene.pool, verb)(*([[value], Retention(5)] if verb == "hint" else [[value]]))
     assert found in (0, None, [None]) or not len(getattr(found, "blocks", found))
     assert pool_state(scene.pool) == before
+
+
+@pytest.mark.parametrize("value", [[1], 5], ids=["list", "number"])
+@pytest.mark.parametrize(
+    "verb", ["match", "match_scattered", "scan", "pin_all", "find", "hint", "end_session", "put_first"]
+)
+@pytest.mark.parametrize("swept", [False, True])
+def test_lookups_of_what_is_no_key_at_all_change_nothing(scene: Scene, verb: str, value: Any, swept: bool) -> None:
+    """Keys are not looked at one by one, which would cost more than the lookup: what has no hash is a ``TypeError``."""
+    if swept:
+        scene.pool.cut()
+    call = getattr(scene.pool, verb)
+    arguments = (Retention(5),) if verb == "hint" else ()
+    for keys in ([key("inactive"), value], [*chain("inactive", 2), *[value] * 7]):
+        before = pool_state(scene.pool)
+        try:
+            found = call(keys, *arguments)
+        except (TypeError, BlockNotFoundError):
+            assert pool_state(scene.pool) == before
+        else:
+            assert value == 5, "a number is a key of nothing"
+            blocks = getattr(found, "blocks", found)
+            if isinstance(blocks, ImmutableBlocks):
+                blocks.release()
 
 
 def test_a_group_that_nobody_has_is_empty(scene: Scene) -> None:

@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 from tests.unit.core.state_of import state_of
 
+from blockyard.core.cost import CostRules
 from blockyard.core.endurance import EnduranceBudget
 from blockyard.core.errors import BlockyardError, KernelError
 from blockyard.core.frequency import FrequencySketch
+from blockyard.core.pack_plan import PackGeometry
 from blockyard.core.stored_key import StoredKey
+from blockyard.core.use_counts import UseCounts
 from blockyard.core.watermarks import Watermarks
 from blockyard.core.work_queue import QueueLimits, WorkQueue
 from blockyard.testing.clock import FakeClock
@@ -89,6 +92,26 @@ KINDS: list[tuple[Callable[[], Any], dict[str, Act], dict[str, Any]]] = [
         NO_SIZES,
     ),
     (sketch, {"capacity of a sketch": lambda _, value: FrequencySketch(value)}, {"zero": 0, **NO_SIZES}),
+    (
+        budget,
+        {
+            "blocks whose uses are counted": lambda _, value: UseCounts(FakeClock(), value),
+            "payload of a pack": lambda _, value: PackGeometry(value, 1 << 20),
+            "size of a pack": lambda _, value: PackGeometry(1 << 20, value),
+        },
+        {"zero": 0, **NO_SIZES},
+    ),
+    (
+        budget,
+        {
+            "least measurements": lambda _, value: CostRules(min_samples=value),
+            "tokens of a prefill that counts": lambda _, value: CostRules(min_prefill_tokens=value),
+            "unmeasured hits between explorations": lambda _, value: CostRules(explore_unmeasured_every=value),
+            "dear hits between explorations": lambda _, value: CostRules(explore_dear_every=value),
+            "rows of an exploration": lambda _, value: CostRules(explore_rows=value),
+        },
+        NO_NUMBERS,
+    ),
     (
         sketch,
         {
