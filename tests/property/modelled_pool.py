@@ -72,6 +72,22 @@ class ModelledPool(RuleBasedStateMachine):
     def has(self, *kinds: type[Any]) -> bool:
         return any(isinstance(handle, kinds) for handle in self.handles)
 
+    def clear_now(self) -> None:
+        self.cut_off()
+        self.sweep_rows(self.pool.capacity)
+
+    def cut_off(self) -> None:
+        report, expected = self.pool.cut(), self.model.cut()
+        assert (report.removed, report.pinned, report.in_flight) == expected
+        self.tried["cut within a sweep"] += self.pool.unswept > report.removed + report.pinned
+
+    def sweep_rows(self, most: int) -> None:
+        expected = self.model.next_rows(most)
+        swept = self.pool.sweep(most)
+        assert swept.names == [(name[1], name[0]) for name in map(self.model.name_of, expected)]
+        self.tried["swept in parts"] += bool(expected) and self.pool.unswept > 0
+        self.keep(swept.doomed, self.model.sweep(expected))
+
     # --- after every step ---
     @invariant()
     def rows_agree_with_the_model(self) -> None:

@@ -329,26 +329,10 @@ class PoolMachine(ModelledPool):
             self.every_change_is_legal()
         self.sweep_rows(1)
 
-    def clear_now(self) -> None:
-        self.cut_off()
-        self.sweep_rows(self.pool.capacity)
-
     @precondition(lambda self: self.model.cut_off)
     @rule(most=st.integers(1, 3))
     def sweep(self, most: int) -> None:
         self.sweep_rows(most)
-
-    def cut_off(self) -> None:
-        report, expected = self.pool.cut(), self.model.cut()
-        assert (report.removed, report.pinned, report.in_flight) == expected
-        self.tried["cut within a sweep"] += self.pool.unswept > report.removed + report.pinned
-
-    def sweep_rows(self, most: int) -> None:
-        expected = self.model.next_rows(most)
-        swept = self.pool.sweep(most)
-        assert swept.names == [(name[1], name[0]) for name in map(self.model.name_of, expected)]
-        self.tried["swept in parts"] += bool(expected) and self.pool.unswept > 0
-        self.keep(swept.doomed, self.model.sweep(expected))
 
     @rule()
     def drain(self) -> None:
