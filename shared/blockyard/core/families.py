@@ -8,7 +8,7 @@ Invariants: a call that raises has given back what it took from the policy.
 Threading: the owner thread of the table.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, cast, final
@@ -49,21 +49,20 @@ def take_in_order(policy: EvictionPolicy, state: Sequence[int], count: int) -> l
     raise OutOfBlocksError("the eviction policy gave wrong victims", asked=count, given=len(victims))
 
 
-def next_in_order(
-    policy: EvictionPolicy, state: bytearray, swept: bool, count: int, besides: Collection[BlockId] = ()
-) -> list[BlockId]:
-    """Up to ``count`` INACTIVE rows that go first, without those ``besides``, which left the order; takes nothing.
+def next_in_order(policy: EvictionPolicy, state: bytearray, swept: bool, count: int) -> list[BlockId]:
+    """Up to ``count`` INACTIVE rows that go first; takes nothing.
 
     ``swept``: rows that are cut off stand in the order.
     """
     if not swept:
         return list(islice(policy, count))
     first = islice(policy, count + SEARCHED_ROWS)
-    found = list(islice((row for row in first if state[row] == INACTIVE), count))
+    found = list(islice(dict.fromkeys(row for row in first if state[row] == INACTIVE), count))
     if len(found) < count:
-        passed = {*found, *besides}
-        idle = cast("list[BlockId]", np.flatnonzero(np.frombuffer(state, dtype=np.uint8) == INACTIVE).tolist())
-        found += islice((row for row in idle if row not in passed), count - len(found))
+        passed = set(found)
+        idle = np.flatnonzero(np.frombuffer(state, dtype=np.uint8) == INACTIVE)[: count + len(passed)]
+        rest = (row for row in cast("list[BlockId]", idle.tolist()) if row not in passed)
+        found += islice(rest, count - len(found))
     return found
 
 
@@ -76,13 +75,15 @@ def take_families(policy: EvictionPolicy, state: bytearray, names: NameColumns, 
     groups, swept = len(names.index), names.cut is not None
     if groups < 2 and not swept:
         return Victims(take_in_order(policy, state, count), 0)
+    first = next_in_order(policy, state, swept, count) if swept else []
     victims: list[BlockId] = []
     left: set[BlockId] = set()
     while len(victims) < count:
         # A part of what is missing, since each row may bring a relative from every other group.
         part = max(1, (count - len(victims)) // groups)
         if swept:
-            taken = next_in_order(policy, state, swept, part, victims)
+            chosen = set(victims)
+            taken = list(islice((row for row in first if row not in chosen), part))
             policy.remove(taken)
         else:
             try:
