@@ -144,3 +144,19 @@ def test_the_policy_hears_once_of_each_block_however_it_is_swept() -> None:
     assert sorted(made[0].forgotten) == sorted(key for run in "abc" for key in keys(run))
     pool.drain_doomed().release()
     pool.check_integrity()
+
+
+def test_a_grant_amid_a_sweep_takes_families_whole() -> None:
+    pool = make_pool(7)
+    store(pool, "a", ONE, US).release()
+    for group in (0, 1):
+        store(pool, "b", TWO, US, group).release()
+    pool.cut(ClearScope(identity=ONE))
+    assert (pool.free, pool.inactive) == (1, 4)
+    allocation = pool.allocate(2)
+    assert [(facts.key, facts.group) for facts in allocation.evicted] == [(keys("b")[1], 0), (keys("b")[1], 1)]
+    assert (pool.free, pool.inactive) == (1, 2)
+    allocation.blocks.release()
+    pool.sweep(7).doomed.release()
+    assert (pool.free, pool.inactive) == (5, 2)
+    pool.check_integrity()
