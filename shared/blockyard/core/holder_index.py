@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
-from blockyard.core.errors import RequestError
 from blockyard.core.events import (
     ClearedEvent,
     EventOwner,
@@ -34,6 +33,7 @@ from blockyard.core.prefix_match import PrefixMatch, Runs, reader_classes
 from blockyard.core.reader_board import NO_PLANES, Planes, ReaderBoard
 from blockyard.core.tier_digest import NOTHING_HELD, TierDigest, TierDigests, place_of
 from blockyard.core.vocabulary import ContentKey, Epoch, EventSeq, GroupId, IdentityDigest, Tier
+from blockyard.core.whole_numbers import require_whole
 
 DEFAULT_MAX_BLOCKS: Final = 16_000_000
 _PAGE: Final = 512
@@ -95,8 +95,8 @@ class HolderIndex:
             page: rows that lie together, and at which ``apply`` looks at least to take away what dropped publishers
                 had.
         """
-        if max_blocks < 1 or not 1 <= page <= MAX_PAGE:
-            raise RequestError("an index has room, and pages", max_blocks=max_blocks, page=page)
+        require_whole("most blocks of an index", max_blocks, 1)
+        require_whole("rows of a page of an index", page, 1, MAX_PAGE)
         self.counts: Final = IndexCounts()
         self._max_blocks = max_blocks
         self._page = page

@@ -1,6 +1,8 @@
 """Who holds what, and how far each engine gets: cases with names; the property test compares with plain sets."""
 
+import math
 from time import process_time
+from typing import Any
 
 import pytest
 
@@ -219,9 +221,12 @@ def test_full_index_takes_new_keys_when_old_ones_have_left() -> None:
     assert fed.index.watermark("node-a").is_whole
 
 
-def test_index_without_room_is_refused() -> None:
-    with pytest.raises(RequestError, match="room"):
-        HolderIndex(max_blocks=0)
+@pytest.mark.parametrize("value", [0, -1, 1.5, math.nan, True, "1"], ids=str)
+def test_room_and_pages_are_whole_numbers(value: Any) -> None:
+    with pytest.raises(RequestError, match="integer"):
+        HolderIndex(value)
+    with pytest.raises(RequestError, match="integer"):
+        HolderIndex(page=value)
 
 
 def test_digest_is_the_sum_of_the_halves_of_the_keys_xored() -> None:
