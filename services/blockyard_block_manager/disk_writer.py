@@ -115,11 +115,12 @@ class DiskWriter:
     def g2_room(self, limit: int) -> int:
         """Slots, up to ``limit``, that who can wait may be granted without pushing out what is still to be written.
 
-        A disk that gets nothing done holds nobody up.
+        Free slots push nothing out. A disk that gets nothing done holds nobody up.
         """
         room = min(self._tables.room(Tier.G2), limit)
         if self._ahead is None:
-            return 0 if self._queue.waiting and self._at_work else room
+            holds_up = room and self._queue.waiting and self._at_work
+            return min(room, self._tables.pool(Tier.G2).free) if holds_up else room
         if not self._usable:
             return room
         spare = self._ahead.spare(room)

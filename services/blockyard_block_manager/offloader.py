@@ -1,7 +1,7 @@
 """Stores from engine memory into G2: every complete row that G2 neither holds nor awaits is copied.
 
 Rows wait in a bounded queue until G2 has room: slots that are free, or held by nobody. While G3 still has copies to
-take, stores wait too, so that new blocks do not push others out of G2 before they have reached the disk.
+take, stores get free slots only, so that new blocks do not push others out of G2 before they have reached the disk.
 The source is not pinned: the engine does not wait for us. The worker compares the guards of the row's pages before and
 after the copy, so a row of which a page was reused meanwhile fails as ``source_changed`` and stores nothing. An engine
 that wants to wait holds a ticket.

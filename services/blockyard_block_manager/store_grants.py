@@ -138,14 +138,13 @@ class EngineGrants:
     def _room(self, session: EngineSession, count: int) -> int:
         if not (self.usable(session) and self._tables.grants_open and self._desk.answering(WorkerRole.OFFLOAD_WORKER)):
             return 0
-        pool = self._tables.pool(Tier.G2)
-        capacity = pool.capacity
+        capacity = self._tables.pool(Tier.G2).capacity
         in_all = max(1, int(capacity * self._profile.grant_share))
         per_engine = max(1, int(capacity * self._profile.engine_grant_share))
         left = in_all - self._grants.open_slots - self._grants.quarantined_slots
         own = per_engine - self._grants.held_by(session)
         wanted = min(count, left, own)
-        return min(wanted, max(pool.free, self._disk.g2_room(wanted))) if wanted > 0 else 0
+        return self._disk.g2_room(wanted) if wanted > 0 else 0
 
     def _complete(
         self, scope: BlockScope, names: Sequence[BlockName], blocks: MutableBlocks, trace: TraceParent

@@ -135,6 +135,22 @@ def test_free_slots_are_granted_to_ranks_whatever_waits_for_the_disk(make_world:
     assert len(ranks.reserve(2).slots) == 2
 
 
+@pytest.mark.parametrize("rules", [THROUGH, BACK], ids=["write-through", "write-back"])
+def test_the_first_fill_of_g2_does_not_go_at_the_speed_of_the_disk(make_world: MakeWorld, rules: OffloadRules) -> None:
+    profile = {"disk_rules": rules, "max_items": 4, "g3_open_jobs": 1}
+    world: World = make_world(g4=False, g2=16, g3=64, profile=profile).ready()
+    one = world.connect("one")
+    for number in range(24):  # the disk never gets a copy done
+        one.compute(chain(f"prompt {number}", 1), first_block=number)
+        while (job := world.core.desk.take(OW)) is not None:
+            if job.kind is not JobKind.G2_G3:
+                world._submit(OW, job)
+        world.workers[OW].work()
+        world.deliver(OW, everything=True)
+    assert len(world.held(Tier.G2)) == 16
+    assert (world.held(Tier.G3), lost(world)) == (set(), 0)
+
+
 def test_a_disk_that_gets_nothing_done_keeps_no_slots_from_ranks(make_world: MakeWorld) -> None:
     world: World = make_world(g4=False, g2=8, profile={"disk_rules": BACK, "g3_open_jobs": 0}).ready()
     ranks = ranks_of(world)
