@@ -169,6 +169,12 @@ class DiskWriter:
             self._want(scope, names, trace)
             self.pump()
 
+    def offer_again(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
+        """More is known of these blocks of G2 than when they were refused."""
+        if self._ahead is not None:
+            self._ahead.reconsider((name.key, scope.group) for name in names)
+        self.store(scope, names)
+
     def clear(self, scope: ClearScope) -> int:
         """Forget what waits and is in scope; returns how many blocks that were."""
         names = self._queue.in_scope(scope)
@@ -198,7 +204,7 @@ class DiskWriter:
         """Want what there are bytes for again, and what is to be written ahead."""
         wanted = self._plan.due_again(self._profile.max_items)
         if self._ahead is not None:
-            self._ahead.take_back(wanted)
+            self._ahead.reconsider(wanted)
             wanted = self._ahead.due()
         for scope, names in self._tables.named(wanted).items():
             self._want(scope, names, NO_TRACE)

@@ -23,7 +23,6 @@ from blockyard_block_manager.engine_checks import check_hello, kv_groups
 from blockyard_block_manager.event_log import EventLog
 from blockyard_block_manager.g1_set import G1Change, G1Row, G1Set
 from blockyard_block_manager.node_profile import NodeProfile
-from blockyard_block_manager.windowed_groups import WindowedGroups
 
 _MAPPINGS_PER_EPOCH_BITS: Final = 20
 
@@ -82,13 +81,12 @@ class EngineSession:
 class EngineSessions:
     """All connected engines."""
 
-    def __init__(self, profile: NodeProfile, events: EventLog, windows: WindowedGroups) -> None:
-        """Start without engines; tell ``windows`` what they say of their groups."""
+    def __init__(self, profile: NodeProfile, events: EventLog) -> None:
+        """Start without engines."""
         self._profile = profile
         self._events = events
         self._sessions: dict[tuple[EngineId, int], EngineSession] = {}
         self._mappings = 0
-        self._windows = windows
         self._dropped: list[G1Set] = []
 
     def __iter__(self) -> Iterator[EngineSession]:
@@ -127,7 +125,6 @@ class EngineSessions:
             executor=Executor(hello.executor),
         )
         self._sessions[session.engine, session.dp_rank] = session
-        self._windows.learn(session.identity, groups)
         return session
 
     def ranks_complete(self, session: EngineSession) -> int:

@@ -1,5 +1,8 @@
 """Offers of all of G2 to the lower tiers, whenever one becomes usable: to the disk, and to the store what it lacks.
 
+Blocks of a group of which an engine only now says that it has a window are offered to the disk again: they were taken
+for blocks of which the parents are missing.
+
 Invariants: what is offered is looked at in parts, so that nobody waits for it; the store is asked before it is given.
 Threading: owned by the event loop of the service. No await.
 """
@@ -19,6 +22,7 @@ from blockyard_block_manager.load import SharedIndex
 from blockyard_block_manager.node_profile import NodeProfile
 from blockyard_block_manager.node_tables import NodeTables
 from blockyard_block_manager.pack_writer import PackWriter
+from blockyard_block_manager.windowed_groups import WindowedGroup
 
 _RECALL_SECONDS: Final = 5.0
 
@@ -46,8 +50,17 @@ class G2Offers:
         self._end_section = end_section
         self._to_disk = G2Sweep(tables, profile.listing_part, disk.store)
         self._recalls = G2Sweep(tables, profile.listing_part, self._recall)
+        self._of_windows = G2Sweep(tables, profile.listing_part, self._offer_window)
+        self._new_windows: frozenset[WindowedGroup] = frozenset()
+        """What ``_of_windows`` is about."""
         self._grants_were_open = False
         self._could_recall = False
+
+    def offer_windows(self, groups: frozenset[WindowedGroup]) -> None:
+        """These groups are known to have a window from now on."""
+        if groups:
+            self._new_windows = groups | self._new_windows if self._of_windows.under_way else groups
+            self._of_windows.start()
 
     def step(self) -> None:
         """Begin what became possible, and go on with what is under way."""
@@ -62,7 +75,12 @@ class G2Offers:
             self._recalls.stop()
         if self._disk.waiting + self._profile.listing_part <= self._profile.g3_queue_blocks:
             self._to_disk.step()
+            self._of_windows.step()
         self._recalls.step()
+
+    def _offer_window(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
+        if (scope.identity, scope.group) in self._new_windows:
+            self._disk.offer_again(scope, names)
 
     def _recall(self, scope: BlockScope, names: Sequence[BlockName]) -> None:
         """Ask which blocks of G2 the store has, before putting the rest."""

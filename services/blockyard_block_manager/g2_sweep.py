@@ -26,6 +26,11 @@ class G2Sweep:
         self._visit = visit
         self._left = list[tuple[ContentKey, GroupId]]()
 
+    @property
+    def under_way(self) -> bool:
+        """Whether something is left to visit."""
+        return bool(self._left)
+
     def start(self) -> None:
         """Begin a new pass; what was left of the last one is part of it."""
         self._left = self._tables.in_g2()

@@ -100,8 +100,8 @@ class NodeCore:
             payload_bytes=profile.block_bytes,
             queue_limit=profile.queue_limit,
         )
-        windows = WindowedGroups()
-        self.sessions: Final = EngineSessions(profile, self.events, windows)
+        self._windows = WindowedGroups()
+        self.sessions: Final = EngineSessions(profile, self.events)
         self.catalogue: Final = SharedCatalogue(self.events, profile.shared_catalogue_blocks)
         self.leases: Final = Leases(profile, self.tables, clock)
         self.flights: Final = Flights()
@@ -112,7 +112,7 @@ class NodeCore:
         self._freer = SlotFreer(self.tables, self.desk, clock, profile.max_items)
         landing = Landing(self.tables, self.flights, self._freer, metrics)
         self._disk = DiskWriter(
-            profile, self.tables, self.flights, self.desk, landing, self._freer, windows, metrics, clock
+            profile, self.tables, self.flights, self.desk, landing, self._freer, self._windows, metrics, clock
         )
         self._offloader = Offloader(profile, self.tables, self.flights, self.desk, landing, self._disk, metrics)
         planner = PackPlanner(
@@ -145,6 +145,7 @@ class NodeCore:
             RequestError: the engine does not fit this node; the named field says why.
         """
         session = self.sessions.open(hello)
+        self._offers.offer_windows(self._windows.learn(session.identity, session.groups))
         self._metrics.sessions(len(self.sessions))
         return session
 

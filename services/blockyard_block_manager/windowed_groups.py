@@ -1,7 +1,8 @@
 """Which KV groups have a sliding window: their rows are of use without those before them.
 
 The engines of the node say so; what one of them said holds for this life of the node, since its blocks stay when it
-leaves.
+leaves. Blocks that an earlier life left may be looked at before any engine has spoken: ``learn`` says whose are to be
+looked at again.
 Threading: owned by the event loop of the service. No await.
 """
 
@@ -11,6 +12,8 @@ from typing import final
 from blockyard.core.kv_groups import GroupKind, KvGroup
 from blockyard.core.vocabulary import GroupId, IdentityDigest
 
+WindowedGroup = tuple[IdentityDigest, GroupId]
+
 
 @final
 class WindowedGroups:
@@ -18,13 +21,15 @@ class WindowedGroups:
 
     def __init__(self) -> None:
         """Start without any."""
-        self._groups: set[tuple[IdentityDigest, GroupId]] = set()
+        self._groups: set[WindowedGroup] = set()
 
-    def __contains__(self, group: tuple[IdentityDigest, GroupId]) -> bool:
+    def __contains__(self, group: WindowedGroup) -> bool:
         """Whether an engine of this life said that a group of its model has a window."""
         return group in self._groups
 
-    def learn(self, identity: IdentityDigest, groups: Iterable[KvGroup]) -> None:
-        """An engine has these groups."""
+    def learn(self, identity: IdentityDigest, groups: Iterable[KvGroup]) -> frozenset[WindowedGroup]:
+        """An engine has these groups; returns those with a window that nobody had told of."""
         windows = (group.group for group in groups if group.kind is GroupKind.SLIDING_WINDOW)
-        self._groups.update((identity, group) for group in windows)
+        new = frozenset((identity, group) for group in windows) - self._groups
+        self._groups |= new
+        return new

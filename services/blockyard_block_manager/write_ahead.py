@@ -9,7 +9,8 @@ A block is *clean* when G3 holds it, and *given up* when it was refused or faile
 Looking costs time for every block up to the high mark, so it comes only after as many blocks came, left or were used as
 can have brought the reserve below its low mark. Loads take the slots of a whole prompt at once, so a reserve that they
 have used up is doubled, within bounds.
-Invariants: what is given up is in G2, and is not asked for again before it was used again; looking changes no order.
+Invariants: what is given up is in G2, and is not asked for again before it was used again or
+reconsidered; looking changes no order.
 Threading: owned by the event loop of the service. No await.
 """
 
@@ -50,6 +51,12 @@ class WriteAhead:
     def give_up(self, blocks: Iterable[tuple[ContentKey, GroupId]]) -> None:
         """These blocks will not be written; those that have left G2 meanwhile need not be known."""
         self._given_up.update(block for block in blocks if self._tables.name_in_g2(*block) is not None)
+
+    def reconsider(self, blocks: Iterable[tuple[ContentKey, GroupId]]) -> None:
+        """Those of these blocks that were given up may be written after all."""
+        again = self._given_up.intersection(blocks)
+        self._given_up -= again
+        self._until_look -= len(again)
 
     def take_back(self, blocks: Iterable[tuple[ContentKey, GroupId]]) -> None:
         """These blocks left G2, or were used: what was said of them is over."""

@@ -28,6 +28,14 @@ def node(make_world: MakeWorld, rules: OffloadRules, max_items: int = 4, **sizes
     return world, world.connect("one")
 
 
+def windowed(world: World) -> Engine:
+    """An engine of which group 1 has a window of two blocks."""
+    spec = f"full,sliding_window:{2 * BLOCK_TOKENS}"
+    full = Group(engine_block_tokens=BLOCK_TOKENS)
+    window = msgspec.structs.replace(full, group=1, kind="sliding_window", window_tokens=2 * BLOCK_TOKENS)
+    return world.connect("one", groups=(full, window), identity=replace(MODEL, group_spec=spec))
+
+
 def refused(world: World, reason: str) -> float:
     return world.counter("not_written_blocks_total", reason=reason)
 
@@ -66,10 +74,7 @@ def test_rows_of_a_window_are_written_though_the_window_passed_those_before_them
     make_world: MakeWorld, rules: OffloadRules
 ) -> None:
     world: World = make_world(g4=False, profile={"disk_rules": rules, "max_items": 4}, g2=8).ready()
-    spec = f"full,sliding_window:{2 * BLOCK_TOKENS}"
-    full = Group(engine_block_tokens=BLOCK_TOKENS)
-    window = msgspec.structs.replace(full, group=1, kind="sliding_window", window_tokens=2 * BLOCK_TOKENS)
-    one = world.connect("one", groups=(full, window), identity=replace(MODEL, group_spec=spec))
+    one = windowed(world)
     run = chain("a", 4)
     world.core.register(one.session, one.fill(run.slice(2, 4), group=1))
     world.settle()
@@ -77,6 +82,31 @@ def test_rows_of_a_window_are_written_though_the_window_passed_those_before_them
     world.settle()
     assert world.held(Tier.G3) >= keys(run.slice(2, 4))
     assert refused(world, "parent_absent") == 0
+    world.at_rest()
+
+
+@pytest.mark.parametrize("rules", [OffloadRules(), BACK], ids=["write-through", "write-back"])
+def test_rows_of_a_window_that_were_left_by_an_earlier_life_are_written_once_an_engine_tells_of_it(
+    make_world: MakeWorld, rules: OffloadRules
+) -> None:
+    world: World = make_world(g4=False, profile={"disk_rules": rules, "max_items": 4}, g2=8, g3=64).ready()
+    one, run, rest = windowed(world), chain("a", 4).slice(2, 4), chain("b", 6)
+    world.workers[OW].fault = lambda job, item: ItemStatus.IO_ERROR if job.kind is JobKind.G2_G3 else None
+    world.core.register(one.session, one.fill(rest))
+    world.core.register(one.session, one.fill(run, first_block=10, group=1))
+    world.settle()
+    assert (world.held(Tier.G2), world.held(Tier.G3)) == (keys(run) | keys(rest), set())
+    world.workers[OW].fault = lambda job, item: None
+    world.start_manager()
+    world.ready()
+    assert refused(world, "parent_absent") == 2
+    assert not keys(run) & world.held(Tier.G3)
+    one = windowed(world)
+    world.settle()
+    world.core.register(one.session, one.fill(chain("c", 8), first_block=20))
+    world.settle()
+    assert keys(run) <= world.held(Tier.G3)
+    assert refused(world, "parent_absent") == 2
     world.at_rest()
 
 
