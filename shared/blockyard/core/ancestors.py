@@ -12,32 +12,50 @@ from collections.abc import Sequence
 from typing import Final
 
 from blockyard.core.name_columns import NameColumns
-from blockyard.core.row_batch import RowBatch
+from blockyard.core.row_batch import RowBatch, long_runs_of
 from blockyard.core.states import INACTIVE
 from blockyard.core.vocabulary import BlockId
 
 MOST_ANCESTORS: Final = 2_048
 """Blocks that one release looks at beyond its own; of longer chains only the nearest ones."""
-_NONE: Final[Sequence[BlockId]] = ()
 _IDLE: Final = bytes((INACTIVE,))
 
 
 def idle_ancestors(names: NameColumns, state: bytearray, batch: RowBatch) -> Sequence[BlockId]:
     """INACTIVE ancestors of rows, one at least, that are not INACTIVE yet, in chain order; a ``range`` if they can."""
-    span = batch.span
-    if span and names.chain_length(span.start, batch.size) == batch.size:
-        runs = names.above(span.start, state, _IDLE, MOST_ANCESTORS)
-        if not runs:
-            return _NONE
-        return runs[0] if len(runs) == 1 else [row for run in reversed(runs) for row in run]
+    heads = _heads(names, batch)
+    if len(heads) == 1:
+        return names.above(heads[0], state, _IDLE, MOST_ANCESTORS)
     found: dict[BlockId, None] = {}
-    for row in _heads(names, batch.rows):
-        runs = names.above(row, state, _IDLE, MOST_ANCESTORS - len(found))
-        found.update(dict.fromkeys(row for run in reversed(runs) for row in run if row not in found))
+    for row in heads:
+        above = names.above(row, state, _IDLE, MOST_ANCESTORS - len(found))
+        found.update(dict.fromkeys(ancestor for ancestor in above if ancestor not in found))
     return list(found)
 
 
-def _heads(names: NameColumns, rows: list[BlockId]) -> list[BlockId]:
+def _heads(names: NameColumns, batch: RowBatch) -> list[BlockId]:
     """Rows whose parents are not the rows before them."""
-    keys, parents = names.keys_of(rows), names.parents_of(rows)
-    return [row for row, parent, before in zip(rows, parents, [None, *keys], strict=False) if parent != before]
+    rows = batch.ordered
+    if batch.is_chain:
+        return [rows[0]]
+    first: Sequence[BlockId] = rows
+    last: Sequence[BlockId] = rows
+    if batch.span or (runs := long_runs_of(rows)):
+        first, last = _joined_parts(names, [(rows[0], rows[0] + batch.size)] if batch.span else runs)
+    parents, before = names.parents_of(first[1:]), names.keys_of(last[:-1])
+    if parents == before:
+        return [rows[0]]
+    return [rows[0], *(row for row, parent, key in zip(first[1:], parents, before, strict=True) if parent != key)]
+
+
+def _joined_parts(names: NameColumns, runs: Sequence[tuple[BlockId, int]]) -> tuple[list[BlockId], list[BlockId]]:
+    """First and last row of each part of these runs that is one run of one chain, as columns tell."""
+    first: list[BlockId] = []
+    last: list[BlockId] = []
+    for start, stop in runs:
+        row = start
+        while row < stop:
+            first.append(row)
+            row = BlockId(row + names.chain_length(row, stop - row))
+            last.append(BlockId(row - 1))
+    return first, last

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from blockyard.core.block_facts import AdoptedBlock, BlockFacts, StagedNames
 from blockyard.core.clear_scope import ClearScope
 from blockyard.core.cut_rows import CutRows, SoundIndex
-from blockyard.core.row_batch import RowBatch
+from blockyard.core.row_batch import RowBatch, long_runs_of
 from blockyard.core.row_scopes import RowScope, RowScopes
 from blockyard.core.vocabulary import KEY_BYTES, ROOT_KEY, BlockId, ContentKey, GroupId, IdentityDigest, TenantDigest
 
@@ -34,6 +34,8 @@ _NONE: Final[Mapping[ContentKey, BlockId]] = {}
 _APART: Final = 0
 _JOINED: Final = 1
 _TEMPLATE_ROWS: Final = 4_096
+_COMPARED: Final = 64
+"""So many keys are compared at first, then eight times as many as are known to be the same."""
 _SCOPES: Final = 64
 """So many times the number of the latest scope is kept in a column."""
 _POSITIONS: Final = array("I", range(_TEMPLATE_ROWS))
@@ -51,6 +53,7 @@ class NameColumns:
         "_keys",
         "_latest",
         "_latest_scope",
+        "_own_parent",
         "_parents",
         "_positions",
         "_scopes",
@@ -72,7 +75,8 @@ class NameColumns:
         self._joined = bytearray((_JOINED,)) * (capacity + 1)
         self._joined[0] = self._joined[capacity] = _APART
         self._parents = np.full(capacity, ROOT_KEY, dtype=object)
-        """Of rows that are not joined."""
+        self._own_parent = cast("Callable[[int], ContentKey]", self._parents.item)
+        """Parent of a row that is not joined."""
         self._positions = array("I", (0,)) * capacity
         self._scopes = RowScopes(capacity)
         self._latest: _Names | None = None
@@ -88,7 +92,13 @@ class NameColumns:
 
     def parents_of(self, rows: Sequence[BlockId]) -> list[ContentKey]:
         """Keys of the blocks before them in their chains."""
-        return list(map(self._parent, rows))
+        joined = bytes(map(self._joined.__getitem__, rows))
+        if _JOINED not in joined:
+            return list(map(self._own_parent, rows))
+        if _APART not in joined:
+            return list(map(self._key, (row - 1 for row in rows)))
+        key, own = self._key, self._own_parent
+        return [key(row - 1) if mark else own(row) for row, mark in zip(rows, joined, strict=True)]
 
     def positions_of(self, rows: Sequence[BlockId]) -> list[int]:
         """Positions in their chains."""
@@ -111,13 +121,18 @@ class NameColumns:
 
     def same_keys(self, first: BlockId, keys: list[ContentKey]) -> int:
         """How many of these keys, of 16 bytes each, the rows from ``first`` on carry in this order."""
-        keys = keys[: self.capacity - first]
+        most, count = min(len(keys), self.capacity - first), _COMPARED
         start = KEY_BYTES * first
-        wanted = b"".join(keys)
-        known = self._keys[start : start + len(wanted)]
-        if known == wanted:
-            return len(keys)
-        same, above = 0, len(keys)
+        while True:
+            count = min(count, most)
+            wanted = b"".join(keys[:count])
+            known = self._keys[start : start + len(wanted)]
+            if known != wanted:
+                break
+            if count == most:
+                return count
+            count *= 8
+        same, above = 0, count
         while above - same > 1:
             middle = (same + above) // 2
             if known.startswith(wanted[: KEY_BYTES * middle]):
@@ -161,61 +176,88 @@ class NameColumns:
         """Per row, whether its name is in scope; for rows that carry no block that means nothing."""
         return self._scopes.rows_in(scope)
 
-    def above(self, row: BlockId, marks: bytearray, mark: bytes, limit: int) -> list[Sequence[BlockId]]:
-        """Findable rows of the blocks before this one in its chain, as far as they bear the mark.
+    def above(self, row: BlockId, marks: bytearray, mark: bytes, limit: int) -> Sequence[BlockId]:
+        """Findable rows of the blocks before this one in its chain, as far as they bear the mark; in chain order.
 
-        Runs of adjacent rows in chain order, the nearest run first.
+        A ``range`` where they are adjacent.
         """
         joined, positions = self._joined, self._positions
-        found: list[Sequence[BlockId]] = []
+        index: Mapping[ContentKey, BlockId] | None = None
+        found: list[int] = []
+        run = range(0)
         below: int = row
-        while positions[below] and limit > 0:
+        while limit > 0 and positions[below]:
             first = below
             if joined[below]:
                 lowest = max(below - limit, 0)
                 first = max(joined.rfind(_APART, lowest, below), lowest)
                 first += len(marks[first:below].rstrip(mark))
-            if first == below:
-                # What the row below held may be in another row by now.
-                above = self._row_above(below)
-                # Positions that fall end also where names contradict each other.
-                if above is None or marks[above] != mark[0] or positions[above] >= positions[below]:
-                    break
-                first, below = above, above + 1
-            found.append(cast("Sequence[BlockId]", range(first, below)))
-            limit -= below - first
-            below = first
-        return found
-
-    def _row_above(self, row: int) -> BlockId | None:
-        """Row of the block before that of a row, as the index says."""
-        [scope] = self._scopes.of([cast("BlockId", row)])
-        return self.index.get(scope.group, _NONE).get(self._parent(row))
+            if first < below:
+                found += run[::-1]
+                run = range(first, below)
+                limit -= below - first
+                below = first
+                continue
+            # What the row below held may be in another row by now.
+            if index is None:
+                [scope] = self._scopes.of([row])
+                index = self.index.get(scope.group, _NONE)
+            above = index.get(self._parent(below))
+            # Positions that fall end also where names contradict each other.
+            if above is None or marks[above] != mark[0] or positions[above] >= positions[below]:
+                break
+            found += run[::-1]
+            run = range(0)
+            found.append(above)
+            limit -= 1
+            below = above
+        if not found:
+            return cast("Sequence[BlockId]", run)
+        found += run[::-1]
+        return cast("list[BlockId]", found[::-1])
 
     # --- writing ----------------------------------------------------------------------------------------------------
     def write(self, batch: RowBatch, names: StagedNames) -> None:
         """Name rows of one batch, aligned."""
+        if not batch.size:
+            return
         scope = self._number((names.identity, names.tenant, names.group))
         keys, parents, span = names.keys, names.parents, batch.span
-        if not span or parents[1:] != keys[:-1] or not _is_counting(names.positions):
-            for row, key, parent, position in zip(batch.rows, keys, parents, names.positions, strict=True):
-                self._write_row(row, key, parent, position, scope[0])
-            return
+        batch.is_chain = parents[1:] == keys[:-1]
+        if not batch.is_chain or not _is_counting(names.positions):
+            self._write_rows(batch.rows, names, scope[0])
+        elif span:
+            self._write_run(span.start, keys, parents[0], names.positions, scope)
+        elif runs := long_runs_of(batch.rows):
+            done = 0
+            for first, stop in runs:
+                part = slice(done, done + stop - first)
+                self._write_run(first, keys[part], parents[done], names.positions[part], scope)
+                done = part.stop
+        else:
+            self._write_rows(batch.rows, names, scope[0])
+
+    def _write_run(
+        self, first: int, keys: list[ContentKey], parent: ContentKey, places: Sequence[int], scope: "array[int]"
+    ) -> None:
+        """Name adjacent rows, which hold one run of one chain."""
         joined, positions = self._joined, self._positions
-        first, stop, start, count = span.start, span.stop, names.positions[0], batch.size
+        start, count = places[0], len(keys)
+        stop = first + count
+        span = slice(first, stop)
         # A row without a place in a chain, joined or not, has no parent to save.
         behind = self._parent(stop) if joined[stop] and positions[stop] else None
         self._key_bytes[KEY_BYTES * first : KEY_BYTES * stop] = b"".join(keys)
         if start + count <= _TEMPLATE_ROWS:
             positions[span] = _POSITIONS[start : start + count]
         else:
-            positions[span] = array("I", names.positions)
+            positions[span] = array("I", places)
         self._scopes.column[span] = scope[:count] if count <= len(scope) else scope[:1] * count
         if joined.find(_APART, first + 1, stop) >= 0:
             inner = slice(first + 1, stop)
             self._parents[inner] = ROOT_KEY
             joined[inner] = bytes((_JOINED,)) * (count - 1)
-        self._follow(first, parents[0])
+        self._follow(first, parent)
         if behind is not None:
             self._follow(stop, behind)
 
@@ -226,6 +268,32 @@ class NameColumns:
             self._latest = RowScope(*names)
             self._latest_scope = array("I", (self._scopes.number(self._latest),)) * _SCOPES
         return self._latest_scope
+
+    def _write_rows(self, rows: list[BlockId], names: StagedNames, scope: int) -> None:
+        """Name rows in any order, each for itself."""
+        joined, own, keys = self._joined, self._parents, self._key_view
+        positions, scopes = self._positions, self._scopes.column
+        follower, parent_there, position_there = -1, ROOT_KEY, -1
+        then = [*rows, -1][1:]
+        named = zip(rows, then, names.keys, names.parents, names.positions, strict=True)
+        for row, next_row, key, parent, position in named:
+            above = row + 1
+            if joined[above] and next_row != above and positions[above]:
+                own[above] = self._key(row)
+                joined[above] = _APART
+            keys[row] = key
+            positions[row] = position
+            scopes[row] = scope
+            if row == follower and parent == parent_there and position == position_there:
+                if not joined[row]:
+                    joined[row] = _JOINED
+                    own[row] = ROOT_KEY
+            elif positions[row - 1] + 1 == position and row:
+                self._follow(row, parent)
+            else:
+                own[row] = parent
+                joined[row] = _APART
+            follower, parent_there, position_there = above, key, position + 1
 
     def _write_row(self, row: BlockId, key: ContentKey, parent: ContentKey, position: int, scope: int) -> None:
         named_above = row + 1 < self.capacity and self._positions[row + 1]
@@ -250,7 +318,7 @@ class NameColumns:
         self._parents[row] = ROOT_KEY if joined else parent
 
     def _parent(self, row: int) -> ContentKey:
-        return self._key(row - 1) if self._joined[row] else cast("ContentKey", self._parents[row])
+        return self._key(row - 1) if self._joined[row] else self._own_parent(row)
 
     def write_stored(self, record: AdoptedBlock) -> None:
         """Name the row of one block that was found by its header."""
@@ -268,9 +336,8 @@ class NameColumns:
         """Make a row findable instead of whichever carries its key."""
         self.index.setdefault(group, {})[key] = row
 
-    def drop(self, rows: Sequence[BlockId]) -> list[ContentKey]:
-        """Take findable rows out of the index; returns their keys."""
-        keys = self.keys_of(rows)
+    def drop(self, rows: Sequence[BlockId], keys: Sequence[ContentKey]) -> None:
+        """Take findable rows, which have these keys, out of the index."""
         if len(self.index) == 1:
             [only] = self.index.values()
             for key in keys:
@@ -279,7 +346,6 @@ class NameColumns:
             index = self.index
             for key, group in zip(keys, self.groups_of(rows), strict=True):
                 del index[group][key]
-        return keys
 
     def relatives(self, rows: Iterable[BlockId]) -> list[BlockId]:
         """Findable rows of other groups with the keys of these rows."""
@@ -310,7 +376,7 @@ class NameColumns:
     def drop_cut_off(self, rows: Sequence[BlockId]) -> None:
         """Take the entries of rows that are cut off out of the index."""
         if self.cut is not None and rows:
-            self.drop(rows)
+            self.drop(rows, self.keys_of(rows))
             self.cut.remove(rows)
             if not self.cut.left:
                 self.cut = None

@@ -85,7 +85,7 @@ def forget_in_policy(table: BlockTable) -> None:
 
 
 def unindex(table: BlockTable) -> None:
-    table.names.drop([BlockId(3)])
+    table.names.drop([BlockId(3)], table.names.keys_of([BlockId(3)]))
 
 
 def index_by_other_key(table: BlockTable) -> None:

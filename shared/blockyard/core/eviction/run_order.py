@@ -23,6 +23,8 @@ _LOWEST: Final = 1
 """The lowest row of its run."""
 _ABOVE: Final = 2
 """In one run with the row below."""
+_WORTH_CUTTING: Final = 4
+"""Runs of so many rows are cut one by one, shorter ones row by row."""
 _TEMPLATE_ROWS: Final = 4_096
 _RUN: Final = bytearray((_LOWEST,)) + bytearray((_ABOVE,)) * (_TEMPLATE_ROWS - 1)
 _NO_RUN: Final = bytearray(_TEMPLATE_ROWS)
@@ -66,12 +68,10 @@ class RunOrder:
             if self._marks.count(_OUTSIDE, low, stop) != stop - low:
                 raise _refused(stop - low)
             self._append(low, stop)
-            self._size += stop - low
-        elif blocks:
+        else:
             self._require_outside(blocks)
-            for low, stop in reversed(list(runs_of(blocks))):
-                self._append(low, stop)
-            self._size += len(blocks)
+            self._append_rows(blocks)
+        self._size += len(blocks)
 
     def remove(self, blocks: Sequence[BlockId]) -> None:
         """Take rows out of the order.
@@ -86,26 +86,32 @@ class RunOrder:
                 self._unlink(low, stop)
             elif marks.count(_OUTSIDE, low, stop):
                 raise _refused(stop - low)
+            elif _WORTH_CUTTING * marks.count(_LOWEST, low, stop) < stop - low:
+                self._cut(low, stop)
             else:
-                self._cut(low, stop)
-            self._size -= stop - low
-        elif blocks:
-            rows = sorted(blocks)
-            if _OUTSIDE in map(marks.__getitem__, rows) or len(set(rows)) != len(rows):
-                raise _refused(len(rows))
-            for low, stop in runs_of(rows):
-                self._cut(low, stop)
-            self._size -= len(rows)
+                self._cut_rows(blocks)
+        else:
+            if not all(map(marks.__getitem__, blocks)) or len(set(blocks)) != len(blocks):
+                raise _refused(len(blocks))
+            self._cut_rows(blocks)
+        self._size -= len(blocks)
 
     def take(self, count: int) -> list[BlockId]:
         """Remove and return up to ``count`` rows, first to last."""
         marks, following, previous, sentinel = self._marks, self._next, self._previous, self._sentinel
         taken: list[int] = []
-        high = following[sentinel]
-        while high != sentinel and len(taken) < count:
-            low = self._low(high)
-            end = max(low, high + 1 - (count - len(taken)))
+        left, high = count, following[sentinel]
+        while left > 0 and high != sentinel:
+            if marks[high] == _LOWEST:
+                taken.append(high)
+                marks[high] = _OUTSIDE
+                left -= 1
+                high = following[high]
+                continue
+            low = following[high]
+            end = max(low, high + 1 - left)
             taken += range(high, end - 1, -1)
+            left -= high + 1 - end
             marks[end : high + 1] = bytes(high + 1 - end)
             if end == low:
                 high = following[low]
@@ -165,6 +171,22 @@ class RunOrder:
         following[last], previous[high] = high, last
         following[low], previous[sentinel] = sentinel, low
 
+    def _append_rows(self, blocks: Sequence[BlockId]) -> None:
+        """Put rows behind all others, the last one first; those of them that are neighbours as one run."""
+        marks, following, previous, sentinel = self._marks, self._next, self._previous, self._sentinel
+        last = previous[sentinel]
+        high = low = -1
+        for row in reversed(blocks):
+            if row + 1 == low:
+                marks[low] = _ABOVE
+                following[high], previous[row] = row, high
+            else:
+                following[last] = high = row
+                previous[row] = last
+            marks[row] = _LOWEST
+            last = low = row
+        following[last], previous[sentinel] = sentinel, last
+
     def _unlink(self, low: int, stop: int) -> None:
         """Take out one whole run."""
         after, before = self._next[low], self._previous[stop - 1]
@@ -175,7 +197,7 @@ class RunOrder:
         """Take adjacent rows, all of which are here, out of their runs; what is left of those stays in its place."""
         marks, following, previous = self._marks, self._next, self._previous
         while low < stop:
-            start = marks.rfind(_LOWEST, 0, low + 1)
+            start = low if marks[low] == _LOWEST else marks.rfind(_LOWEST, 0, low)
             high = self._high(start)
             end = min(stop, high + 1)
             before, after = previous[high], following[start]
@@ -190,6 +212,22 @@ class RunOrder:
                 before = start
             following[before], previous[after] = after, before
             low = end
+
+    def _cut_rows(self, blocks: Sequence[int]) -> None:
+        """Take rows, all of which are here, out of their runs; scattered ones are mostly runs of their own."""
+        marks, following, previous = self._marks, self._next, self._previous
+        low = stop = 0
+        for row in blocks:
+            if marks[row + 1] != _ABOVE and marks[row] == _LOWEST:
+                after, before = following[row], previous[row]
+                following[before], previous[after] = after, before
+                marks[row] = _OUTSIDE
+            else:
+                if row != stop:
+                    self._cut(low, stop)
+                    low = row
+                stop = row + 1
+        self._cut(low, stop)
 
     def _set_ends(self, low: int, high: int) -> None:
         if low != high:
