@@ -6,7 +6,7 @@ Threading: owned by the event loop of the service. No await.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, final
+from typing import Final, NamedTuple, final
 
 from blockyard.core.block_name import BlockName
 from blockyard.core.clear_scope import ClearScope
@@ -43,6 +43,10 @@ class DiskQueue:
         """Start empty; every block stands for ``block_bytes``."""
         self._queue: OffloadQueue[DiskName, BlockScope, DiskWork] = OffloadQueue(limits)
         self._block_bytes = block_bytes
+        self.most: Final = min(
+            limits.entries, limits.size_bytes // block_bytes if limits.size_bytes else limits.entries
+        )
+        """Blocks that may wait."""
         self._parents: dict[DiskName, DiskName] = {}
         """Of each block that waits."""
         self._behind: dict[DiskName, dict[DiskName, BlockName]] = {}
@@ -53,6 +57,15 @@ class DiskQueue:
     def waiting(self) -> int:
         """Blocks that wait."""
         return self._queue.waiting
+
+    @property
+    def room(self) -> int:
+        """Blocks that may come before others have to make room."""
+        return self.most - self._queue.waiting
+
+    def fits(self, blocks: int) -> bool:
+        """Whether so many blocks, or as many as may wait at all, may come before others have to make room."""
+        return self.room >= min(blocks, self.most)
 
     def __contains__(self, name: object) -> bool:
         """Whether a block waits or is under way."""

@@ -104,6 +104,15 @@ class DiskWriter:
         return self._queue.waiting
 
     @property
+    def most_waiting(self) -> int:
+        """Blocks that may wait."""
+        return self._queue.most
+
+    def has_room(self, blocks: int) -> bool:
+        """Whether so many blocks can wait before others have to make room for them."""
+        return self._queue.fits(blocks)
+
+    @property
     def _usable(self) -> bool:
         """Whether this node has a disk."""
         return self._profile.g3_enabled and self._tables.has(Tier.G3)
@@ -202,10 +211,12 @@ class DiskWriter:
     # --- inside -------------------------------------------------------------------------------------------------------
     def _ask_again(self) -> None:
         """Want what there are bytes for again, and what is to be written ahead."""
-        wanted = self._plan.due_again(self._profile.max_items)
+        most = self._profile.max_items
+        wanted = self._plan.due_again(most) if self._queue.fits(most) else []
         if self._ahead is not None:
             self._ahead.reconsider(wanted)
-            wanted = self._ahead.due()
+            # A look costs as much as the reserve is large: never for a few blocks of it.
+            wanted = self._ahead.due(self._queue.room) if 2 * self._queue.room >= self._queue.most else []
         for scope, names in self._tables.named(wanted).items():
             self._want(scope, names, NO_TRACE)
 
@@ -226,11 +237,10 @@ class DiskWriter:
         """Queue what the plan selects, prefixes first: the deepest blocks of all make room when there is too much."""
         view = _GroupView(self._tables, self._queue, scope)
         decision = self._plan.select(names, scope.group, view, needs_parents=self._needs_parents(scope))
-        for name in decision.admitted:
-            dropped = self._queue.offer(scope, name, trace)
-            self._metrics.dropped(DropReason.G3_QUEUE, len(dropped))
-            if self._ahead is not None:
-                self._ahead.give_up((each.key, each.scope.group) for each in dropped)
+        dropped = [each for name in decision.admitted for each in self._queue.offer(scope, name, trace)]
+        self._metrics.dropped(DropReason.G3_QUEUE, len(dropped))
+        if dropped and self._ahead is not None:
+            self._ahead.look_again()
         for name, refusal in decision.refused.items():
             self._refuse(scope, [name], refusal)
 

@@ -41,16 +41,16 @@ class G2Offers:
         end_section: Callable[[], None],
     ) -> None:
         """Offer what ``tables`` hold; ``end_section`` is called when an answer of ``index`` has been taken."""
-        self._profile = profile
         self._tables = tables
         self._desk = desk
         self._disk = disk
         self._packs = packs
         self._index = index
         self._end_section = end_section
-        self._to_disk = G2Sweep(tables, profile.listing_part, disk.store)
+        self._disk_part = max(1, min(profile.listing_part, disk.most_waiting))
+        self._to_disk = G2Sweep(tables, self._disk_part, disk.store)
         self._recalls = G2Sweep(tables, profile.listing_part, self._recall)
-        self._of_windows = G2Sweep(tables, profile.listing_part, self._offer_window)
+        self._of_windows = G2Sweep(tables, self._disk_part, self._offer_window)
         self._new_windows: frozenset[WindowedGroup] = frozenset()
         """What ``_of_windows`` is about."""
         self._grants_were_open = False
@@ -73,9 +73,9 @@ class G2Offers:
             self._recalls.start()
         elif not self._could_recall:
             self._recalls.stop()
-        if self._disk.waiting + self._profile.listing_part <= self._profile.g3_queue_blocks:
-            self._to_disk.step()
-            self._of_windows.step()
+        for sweep in (self._to_disk, self._of_windows):
+            if self._disk.has_room(self._disk_part):
+                sweep.step()
         self._recalls.step()
 
     def _offer_window(self, scope: BlockScope, names: Sequence[BlockName]) -> None:

@@ -118,7 +118,10 @@ class NodeTables:
         return self._registry.holds(tier, keys, group)
 
     def in_g2(self) -> list[tuple[ContentKey, GroupId]]:
-        """Everything in G2, in the order in which it entered; perhaps also blocks that were cleared and not swept."""
+        """Everything in G2, in the order in which it entered, what was adopted together tails first.
+
+        Perhaps also blocks that were cleared and not swept.
+        """
         return list(self._names)
 
     def name_in_g2(self, key: ContentKey, group: GroupId) -> BlockName | None:
@@ -334,7 +337,7 @@ class NodeTables:
             ordered = sorted(names.values(), key=lambda name: name.position)
             self.events.stored(self.events.owner_of(tier), tier, scope, ordered)
             if tier is Tier.G2:
-                self._names.update(((name.key, scope.group), name) for name in ordered)
+                self._names.update(((name.key, scope.group), name) for name in reversed(ordered))
         if tier is Tier.G2:
             for record in records:
                 self._stale.pop(record.block, None)

@@ -45,7 +45,7 @@ class WriteAhead:
         """Blocks that may come, leave or be used before the reserve is looked at."""
 
     def look_again(self) -> None:
-        """The reserve has proved too small."""
+        """The reserve has proved too small, or not all of what is to be written could be asked for."""
         self._until_look = 0
 
     def give_up(self, blocks: Iterable[tuple[ContentKey, GroupId]]) -> None:
@@ -95,8 +95,8 @@ class WriteAhead:
             self._widen()
         return count
 
-    def due(self) -> list[tuple[ContentKey, GroupId]]:
-        """Blocks to write now so that the reserve is whole again, the first victim first; perhaps none."""
+    def due(self, most: int) -> list[tuple[ContentKey, GroupId]]:
+        """Up to ``most`` blocks to write now so that the reserve is whole again, the first victim first."""
         if self._until_look > 0 or not self._tables.has(Tier.G2):
             return []
         reserve, marks = self._open_reserve(), self._marks
@@ -108,6 +108,9 @@ class WriteAhead:
             return []
         victims = self._tables.next_victims(Tier.G2, marks.high - self._tables.pool(Tier.G2).free)
         due = [(block.key, block.group) for block in victims if not self._may_go(block)]
+        if len(due) > most:
+            del due[most:]
+            self.look_again()
         self._next_to_go.update(due)
         return due
 
