@@ -1,4 +1,4 @@
-"""The queue before G3 is full: what can wait where it is does not push others out of the queue, and is asked for again."""
+"""The queue before G3 is full: what can wait where it is pushes nothing out of the queue, and is asked for again."""
 
 import pytest
 from tests.unit.block_manager.test_disk_rules import BACK, BLOCK_BYTES, keys, node
@@ -54,9 +54,9 @@ def test_what_the_budget_kept_back_waits_until_the_queue_has_room(make_world: Ma
 def test_write_back_loses_nothing_where_its_reserve_is_larger_than_the_queue(make_world: MakeWorld) -> None:
     profile = {"disk_rules": BACK, "max_items": 16, "g3_queue_blocks": 4}
     world: World = make_world(g4=False, g2=64, g3=256, profile=profile).ready()
-    one, prompts = world.connect("one"), [chain(f"prompt {number}", 4) for number in range(40)]
+    one, prompts = world.connect("one"), [chain(f"prompt {number}", 1) for number in range(80)] + [chain("long", 40)]
     for number, prompt in enumerate(prompts):
-        one.compute(prompt, first_block=4 * (number % 16))
+        one.compute(prompt, first_block=number % 64)
         world.settle()
     assert set().union(*map(keys, prompts)) == world.held(Tier.G2) | world.held(Tier.G3)
     assert world.counter("dropped_total", reason="gone_from_g2") == 0
