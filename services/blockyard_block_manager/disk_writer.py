@@ -21,6 +21,7 @@ from blockyard.core.block_facts import BlockFacts
 from blockyard.core.block_name import BlockName
 from blockyard.core.clear_scope import ClearScope
 from blockyard.core.clock import Clock
+from blockyard.core.copy_retries import CopyRetries
 from blockyard.core.events import BlockScope
 from blockyard.core.handles import MutableBlocks
 from blockyard.core.offload_plan import OffloadPlan, OffloadRefusal, WritePolicy
@@ -44,6 +45,9 @@ from blockyard_block_manager.write_ahead import WriteAhead
 
 _RESERVE_SHARE: Final = 64
 """G3 keeps 1/64 of its slots, at least one job's worth, free or on their way to it, as far as blocks wait for them."""
+
+_NEVER_SEEN: Final = frozenset({ItemStatus.TIMEOUT, ItemStatus.SKIPPED, ItemStatus.UNKNOWN})
+"""The disk did not refuse the block: it has another turn. What it did refuse is left alone until it is used again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,7 @@ class DiskWriter:
         self._windows = windows
         self._metrics = metrics
         self._plan = OffloadPlan(profile.disk_rules, profile.block_bytes, clock)
+        self._retries = CopyRetries(clock)
         self._ahead = (
             WriteAhead(tables, profile.max_items) if profile.disk_rules.policy is WritePolicy.WRITE_BACK else None
         )
@@ -159,16 +164,18 @@ class DiskWriter:
         names = [DiskName(self._scope_of(block), block.key) for block in blocks]
         # A copy under way is one of an earlier row with the same bytes, which was cleared while it was read.
         waiting = [name for name in names if name in self._queue and not self._queue.under_way(name)]
-        lost = len(waiting)
+        resting = {name for name in names if self._rests_unwritten(name)}
+        lost = len(waiting) + len(resting)
         if self._ahead is not None and self._usable:
-            unplanned = [block for block, name in zip(blocks, names, strict=True) if name not in self._queue]
-            lost += self._ahead.lost(unplanned)
+            pairs = zip(blocks, names, strict=True)
+            lost += self._ahead.lost(block for block, name in pairs if name not in self._queue and name not in resting)
         self._queue.cancel(waiting)
         self._metrics.dropped(DropReason.GONE_FROM_G2, lost)
 
     def left(self, blocks: Sequence[tuple[ContentKey, GroupId]]) -> None:
         """Blocks left G2."""
         self._plan.left(blocks)
+        self._retries.forget(blocks)
         if self._ahead is not None:
             self._ahead.take_back(blocks)
 
@@ -188,6 +195,9 @@ class DiskWriter:
         """Forget what waits and is in scope; returns how many blocks that were."""
         names = self._queue.in_scope(scope)
         self._queue.cancel(names)
+        for held, blocks in self._tables.named(self._retries.resting).items():
+            if scope.covers(held.identity, held.tenant):
+                self._retries.forget((block.key, held.group) for block in blocks)
         if self._ahead is not None:
             self._ahead.clear()
         self._metrics.dropped(DropReason.CLEARED, len(names))
@@ -212,7 +222,7 @@ class DiskWriter:
     def _ask_again(self) -> None:
         """Want what there are bytes for again, and what is to be written ahead."""
         most = self._profile.max_items
-        wanted = self._plan.due_again(most) if self._queue.fits(most) else []
+        wanted = [*self._plan.due_again(most), *self._retries.due()] if self._queue.fits(most) else []
         if self._ahead is not None:
             self._ahead.reconsider(wanted)
             # A look costs as much as the reserve is large: never for a few blocks of it.
@@ -295,6 +305,12 @@ class DiskWriter:
     def _scope_of(self, block: BlockFacts) -> BlockScope:
         return BlockScope(block.identity, block.tenant, block.group, self._profile.block_tokens)
 
+    def _rests_unwritten(self, name: DiskName) -> bool:
+        """Whether a block has another turn; a copy whose end was not told may have been found on disk meanwhile."""
+        if name in self._queue or (name.key, name.scope.group) not in self._retries:
+            return False
+        return not self._tables.holds(Tier.G3, [name.key], name.scope.group)[0]
+
     def _refuse(self, scope: BlockScope, names: Sequence[BlockName], refusal: OffloadRefusal) -> None:
         self._metrics.not_written(refusal, len(names))
         self._give_up(scope, names)
@@ -333,12 +349,15 @@ class DiskWriter:
         if report.end is OrderEnd.NEVER_RAN:
             self._plan.not_written(order.count)
         self._freer.condemn_damaged(Tier.G2, order.source, report.statuses)
+        cleared = any(self._tables.pool(Tier.G3).is_doomed(block) for block in granted.ids)
         self._landing.settle(Tier.G3, order, granted, report, Tier.G2)
         self._queue.settle(copies)
-        self._give_up(
-            order.scope,
-            [name for name, status in zip(order.names, report.statuses, strict=True) if status is not ItemStatus.OK],
-        )
+        items = list(zip(order.names, report.statuses, strict=True))
+        self._give_up(order.scope, [name for name, status in items if status is not ItemStatus.OK])
+        again = [name.key for name, status in items if status in _NEVER_SEEN and not cleared]
+        group, in_g2 = order.scope.group, self._tables.holds(Tier.G2, again, order.scope.group)
+        self._retries.failed((key, group) for key, here in zip(again, in_g2, strict=True) if here)
+        self._retries.forget((name.key, group) for name, status in items if status not in _NEVER_SEEN)
         self._tables.pins.release(owner)
         if self._ahead is not None:
             self._ahead.ended([name.key for name in reversed(order.names)], order.scope.group)

@@ -313,7 +313,7 @@ class SimNode:
 
 
 def _unwritten(core: NodeCore) -> set[tuple[ContentKey, GroupId]]:
-    """Blocks of G2 that are still to be written to G3: those that wait, and under write-back those nobody gave up.
+    """Blocks of G2 that are still to be written to G3: those with a turn, and under write-back all that nobody gave up.
 
     Not those on their way to it, of which another row may have been the source.
     """
@@ -324,9 +324,9 @@ def _unwritten(core: NodeCore) -> set[tuple[ContentKey, GroupId]]:
     resting = [block for block in tables.in_g2() if block not in under_way]
     blocks = [block for block in resting if not tables.holds(Tier.G3, [block[0]], block[1])[0]]
     if disk._ahead is not None:
-        return {block for block in blocks if block not in disk._ahead._given_up}
+        return {block for block in blocks if block in disk._retries or block not in disk._ahead._given_up}
     waiting = {(name.key, name.scope.group) for name in disk._queue.in_scope(EVERYTHING)}
-    return {block for block in blocks if block in waiting}
+    return {block for block in blocks if block in waiting or block in disk._retries}
 
 
 def run_node(seed: int, mutant: Mutant = UNCHANGED) -> SimNode:
