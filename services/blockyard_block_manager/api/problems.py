@@ -26,6 +26,7 @@ from blockyard.core.errors import (
     UnavailableError,
     UnsupportedOperationError,
 )
+from blockyard_block_manager.api.request_parts import UNREAD_BODY
 from blockyard_block_manager.decisions import DecisionError, end_service
 
 PROBLEM_JSON: Final = "application/problem+json"
@@ -95,7 +96,8 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
         {"field": ".".join(str(part) for part in item["loc"]), "reason": str(item["msg"])}
         for item in error.errors()[:_MOST_NAMED]
     ]
-    if wrong and wrong[0]["field"] == "body" and not _says_json(request):
+    unread = any(item["type"] == UNREAD_BODY for item in error.errors())
+    if wrong and wrong[0]["field"] == "body" and not unread and not _says_json(request):
         return problem(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             "unsupported-media-type",

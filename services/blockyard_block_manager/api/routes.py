@@ -24,6 +24,7 @@ from blockyard.wire.trace_parent import NO_TRACE, TRACE_HEADER, TraceParent, par
 from blockyard_block_manager.api import schemas
 from blockyard_block_manager.api.ports import ApiPorts
 from blockyard_block_manager.api.problems import PROBLEM_JSON
+from blockyard_block_manager.api.request_parts import refuse_unread_parts
 from blockyard_block_manager.api.schemas import DIGEST_PATTERN, KEY_PATTERN
 from blockyard_block_manager.clearing import ClearCounts, ClearOperation
 from blockyard_block_manager.connector_requests import names_in
@@ -49,7 +50,7 @@ _MAX_WAIT_SECONDS: Final = 300.0
 
 def make_router(ports: ApiPorts) -> APIRouter:
     """Routes over ``ports``."""
-    router = APIRouter(prefix="/v1", responses=_ERRORS)
+    router = APIRouter(prefix="/v1", responses=_ERRORS, dependencies=[Depends(refuse_unread_parts)])
     core = ports.core
 
     @router.get("/tiers", summary="Tiers of this node")
