@@ -32,6 +32,7 @@ from blockyard.core.work_queue import QueueLimits
 from blockyard.wire.trace_parent import NO_TRACE, TraceParent
 from blockyard_block_manager.causes import Cause, cause_of
 from blockyard_block_manager.disk_queue import DiskCopy, DiskName, DiskQueue
+from blockyard_block_manager.engine_sessions import EngineSessions
 from blockyard_block_manager.flights import Flights
 from blockyard_block_manager.job_desk import JobDesk
 from blockyard_block_manager.job_order import JobOrder, OrderEnd, OrderReport, Places
@@ -56,6 +57,7 @@ class _GroupView:
 
     tables: NodeTables
     queue: DiskQueue
+    sessions: EngineSessions
     scope: BlockScope
 
     def in_g2(self, key: ContentKey) -> BlockName | None:
@@ -67,6 +69,9 @@ class _GroupView:
 
     def queued(self, key: ContentKey) -> bool:
         return DiskName(self.scope, key) in self.queue
+
+    def in_g1(self, key: ContentKey) -> bool:
+        return self.sessions.hold((key, self.scope.group))
 
 
 class DiskWriter:
@@ -81,6 +86,7 @@ class DiskWriter:
         landing: Landing,
         freer: SlotFreer,
         windows: WindowedGroups,
+        sessions: EngineSessions,
         metrics: ManagerMetrics,
         clock: Clock,
     ) -> None:
@@ -92,6 +98,7 @@ class DiskWriter:
         self._landing = landing
         self._freer = freer
         self._windows = windows
+        self._sessions = sessions
         self._metrics = metrics
         self._plan = OffloadPlan(profile.disk_rules, profile.block_bytes, clock)
         self._retries = CopyRetries(clock)
@@ -245,7 +252,7 @@ class DiskWriter:
 
     def _want(self, scope: BlockScope, names: Sequence[BlockName], trace: TraceParent) -> None:
         """Queue what the plan selects, prefixes first: the deepest blocks of all make room when there is too much."""
-        view = _GroupView(self._tables, self._queue, scope)
+        view = _GroupView(self._tables, self._queue, self._sessions, scope)
         decision = self._plan.select(names, scope.group, view, needs_parents=self._needs_parents(scope))
         dropped = [each for name in decision.admitted for each in self._queue.offer(scope, name, trace)]
         self._metrics.dropped(DropReason.G3_QUEUE, len(dropped))
@@ -287,11 +294,11 @@ class DiskWriter:
         self._queue.settle(gone)
         self._metrics.dropped(DropReason.GONE_FROM_G2, len(gone))
         there = [copy for copy, held in zip(copies, here, strict=True) if held]
-        own, view = {copy.name.key for copy in copies}, _GroupView(self._tables, self._queue, scope)
+        own, view = {copy.name.key for copy in copies}, _GroupView(self._tables, self._queue, self._sessions, scope)
         decision = self._plan.confirm(
             [copy.work.name for copy in there],
             scope.group,
-            lambda key: key not in own and view.in_g3(key),
+            lambda key: (key not in own and view.in_g3(key)) or view.in_g1(key),
             needs_parents=self._needs_parents(scope),
         )
         self._queue.settle(copy for copy in there if copy.work.name in decision.refused)

@@ -21,7 +21,7 @@ from blockyard.core.vocabulary import EngineBlockId, EngineId, Executor, GroupId
 from blockyard.wire.connector_channel import Hello
 from blockyard_block_manager.engine_checks import check_hello, kv_groups
 from blockyard_block_manager.event_log import EventLog
-from blockyard_block_manager.g1_set import G1Change, G1Row, G1Set
+from blockyard_block_manager.g1_set import G1Change, G1Row, G1Set, GroupKey
 from blockyard_block_manager.node_profile import NodeProfile
 
 _MAPPINGS_PER_EPOCH_BITS: Final = 20
@@ -96,6 +96,10 @@ class EngineSessions:
     def __len__(self) -> int:
         """Connected engines."""
         return len(self._sessions)
+
+    def hold(self, content: GroupKey) -> bool:
+        """Whether any of them has a block in its memory."""
+        return any(session.g1.has(content) for session in self._sessions.values())
 
     def of(self, engine: EngineId, dp_rank: int) -> EngineSession | None:
         """Session of an engine, if it is connected."""

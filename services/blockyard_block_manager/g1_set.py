@@ -65,6 +65,10 @@ class G1Set:
         """Distinct contents."""
         return frozenset(self._copies)
 
+    def has(self, content: GroupKey) -> bool:
+        """Whether any row has this content."""
+        return content in self._copies
+
     def holds(self, row: G1Row) -> bool:
         """Whether this very row is current."""
         held = self._rows.get(row.pages[0])

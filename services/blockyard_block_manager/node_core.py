@@ -111,9 +111,8 @@ class NodeCore:
         self._metrics = metrics
         self._freer = SlotFreer(self.tables, self.desk, clock, profile.max_items)
         landing = Landing(self.tables, self.flights, self._freer, metrics)
-        self._disk = DiskWriter(
-            profile, self.tables, self.flights, self.desk, landing, self._freer, self._windows, metrics, clock
-        )
+        parts = profile, self.tables, self.flights, self.desk, landing, self._freer, self._windows, self.sessions
+        self._disk = DiskWriter(*parts, metrics, clock)
         self._offloader = Offloader(profile, self.tables, self.flights, self.desk, landing, self._disk, metrics)
         planner = PackPlanner(
             PackGeometry(profile.block_bytes, profile.pack_target_bytes), tail_idle_seconds=profile.tail_idle_seconds
@@ -129,8 +128,8 @@ class NodeCore:
         self.recovery: Final = Recovery(profile, self.tables, self.desk, self._freer)
         grants = EngineGrants(profile, self.tables, self.desk, self.flights, landing, self._disk, ArenaWriters(clock))
         self.ranks: Final = RankWriters(grants, self.loads.staged, self.recovery)
-        parts = self.tables, self.sessions, self.desk, self._freer, self._offloader, self._disk, self.recovery
-        self.clearing: Final = Clearing(profile, *parts)
+        cleared = self.tables, self.sessions, self.desk, self._freer, self._offloader, self._disk, self.recovery
+        self.clearing: Final = Clearing(profile, *cleared)
         metrics.block_size(profile.block_bytes, profile.block_tokens)
         self._offers = G2Offers(profile, self.tables, self.desk, self._disk, self._packs, index, self._end_section)
         self._grants_were_open = False

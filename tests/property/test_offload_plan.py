@@ -35,6 +35,7 @@ class Tiers:
         self.g2 = {name.key: name for name, place in zip(names, places, strict=True) if "g2" in place}
         self.g3 = {name.key for name, place in zip(names, places, strict=True) if "g3" in place}
         self.waiting = {name.key for name, place in zip(names, places, strict=True) if "queue" in place}
+        self.g1 = {name.key for name, place in zip(names, places, strict=True) if "g1" in place}
 
     def in_g2(self, key: ContentKey) -> BlockName | None:
         return self.g2.get(key)
@@ -45,11 +46,14 @@ class Tiers:
     def queued(self, key: ContentKey) -> bool:
         return key in self.waiting
 
+    def in_g1(self, key: ContentKey) -> bool:
+        return key in self.g1
+
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[list[BlockName], Tiers]:
     names = draw(forests())
-    place = st.sets(st.sampled_from(["g2", "g3", "queue"]))
+    place = st.sets(st.sampled_from(["g1", "g2", "g3", "queue"]))
     places = draw(st.lists(place, min_size=len(names), max_size=len(names)))
     return names, Tiers(names, places)
 
@@ -77,7 +81,7 @@ def test_what_is_selected_is_closed_complete_and_not_refused(
     offered = data.draw(st.lists(st.sampled_from(held), max_size=20)) if held else []
     decision = plan.select(offered, GROUP, tiers)
     there = tiers.g3 | tiers.waiting
-    assert closed(decision.admitted, there)
+    assert closed(decision.admitted, there | tiers.g1)
     assert not set(decision.admitted) & set(decision.refused)
     assert len(set(decision.admitted)) == len(decision.admitted)
     assert set(offered) <= set(decision.admitted) | set(decision.refused) | {n for n in names if n.key in there}
@@ -97,8 +101,9 @@ def test_what_is_confirmed_is_closed_and_affordable(
     written: list[tuple[float, int]] = []
     for _ in range(data.draw(st.integers(1, 8))):
         batch = sorted(data.draw(st.sets(st.sampled_from(names))), key=lambda name: name.position)
-        decision = plan.confirm(batch, GROUP, tiers.in_g3)
-        assert closed(decision.admitted, tiers.g3)
+        had = tiers.g3 | tiers.g1
+        decision = plan.confirm(batch, GROUP, had.__contains__)
+        assert closed(decision.admitted, had)
         assert set(decision.admitted) | set(decision.refused) == set(batch)
         assert not set(decision.admitted) & set(decision.refused)
         written.append((clock.monotonic(), len(decision.admitted) * BLOCK_BYTES))

@@ -8,13 +8,15 @@ Four questions, asked in this order::
     due_again when bytes may be written again: which that were refused for want of them are asked about anew?
 
 Rules: a block comes only after its parent, which is in G3, on its way there, or named with it, since a prefix with a
-hole serves nobody: ancestors that are still in G2 are selected along. Of a window group only the last blocks of a
+hole serves nobody: ancestors that are still in G2 are selected along. A parent that only an engine has, in its own
+memory, will do: what it uses all the time is loaded by nobody, and would keep all that follows it out of G3 for good
+once G3 has lost it. Of a window group only the last blocks of a
 prefix are needed, and those that its window had passed were never stored: its blocks wait for nobody. A block is worth
 no more than its parent, so where the parent is among the next victims the child is not written. A block that was not
 wanted often enough lately stays where it is, and nothing is written beyond the bytes of the day: what is refused for
 that is asked about again when there are bytes, the blocks that wait longest first. The copy in G3 is kept when a block
 goes up again.
-Invariants: what is selected or confirmed with ``needs_parents`` is closed under prefixes, given what the view holds; no
+Invariants: what is selected or confirmed with ``needs_parents`` is closed under prefixes, given what the view has; no
 name is both admitted and refused; confirmed bytes never exceed the budget; at most ``POSTPONED_BLOCKS`` wait for it.
 Threading: owned by one thread. Pure but for its counts of uses, its budget and what waits for that.
 """
@@ -50,7 +52,7 @@ class OffloadRefusal(StrEnum):
     """Why a block is not written."""
 
     PARENT_ABSENT = "parent_absent"
-    """The block before it is neither in G3 nor to be had from G2."""
+    """The block before it is neither in G3 nor to be had from G2, and no engine has it."""
     TOO_FEW_USES = "too_few_uses"
     NEXT_VICTIM = "next_victim"
     """The block before it is about to leave G3."""
@@ -82,6 +84,10 @@ class TierView(Protocol):
 
     def queued(self, key: ContentKey) -> bool:
         """Whether a block waits for its copy into G3."""
+        ...
+
+    def in_g1(self, key: ContentKey) -> bool:
+        """Whether an engine has a block in its memory."""
         ...
 
 
@@ -150,11 +156,18 @@ class OffloadPlan:
         self,
         names: Sequence[BlockName],
         group: GroupId,
-        in_g3: Callable[[ContentKey], bool],
+        had: Callable[[ContentKey], bool],
         *,
         needs_parents: bool = True,
     ) -> OffloadDecision:
-        """Which of these blocks, parents first, are written now; their bytes are spent."""
+        """Which of these blocks, parents first, are written now; their bytes are spent.
+
+        Args:
+            names: blocks whose turn it is.
+            group: of all of them.
+            had: whether a parent that is not among them is in G3 or in the memory of an engine.
+            needs_parents: false for a group with a window.
+        """
         decision = OffloadDecision()
         room = len(names) if self._budget is None else self._budget.affordable(self._block_bytes)
         admitted: set[ContentKey] = set()
@@ -162,7 +175,7 @@ class OffloadPlan:
         for name in names:
             refusal = why.get(name.parent)
             alone = name.parent != ROOT_KEY and name.parent not in admitted
-            if refusal is None and needs_parents and alone and not in_g3(name.parent):
+            if refusal is None and needs_parents and alone and not had(name.parent):
                 refusal = OffloadRefusal.PARENT_ABSENT
             if refusal is None and len(admitted) >= room:
                 refusal = OffloadRefusal.WRITE_BUDGET
@@ -212,7 +225,7 @@ class OffloadPlan:
                 return missing, settled[parent]
             ancestor = view.in_g2(parent)
             if ancestor is None:
-                return missing, OffloadRefusal.PARENT_ABSENT
+                return missing, None if view.in_g1(parent) else OffloadRefusal.PARENT_ABSENT
             missing.append(ancestor)
         return missing, None
 

@@ -69,6 +69,21 @@ def test_a_block_is_not_written_behind_a_hole(make_world: MakeWorld) -> None:
     world.at_rest()
 
 
+def test_what_follows_a_prompt_that_an_engine_keeps_reaches_disk_after_a_clear(make_world: MakeWorld) -> None:
+    world, one = node(make_world, OffloadRules())
+    run = chain("a", 4)
+    one.compute(run.slice(0, 2))
+    world.settle()
+    world.core.clear_all(lambda _: None)
+    world.settle()
+    assert world.held(Tier.G2) == world.held(Tier.G3) == set()
+    one.compute(run.slice(2, 4), first_block=10)
+    world.settle()
+    assert world.held(Tier.G3) == keys(run.slice(2, 4))
+    assert refused(world, "parent_absent") == 0
+    world.at_rest()
+
+
 @pytest.mark.parametrize("rules", [OffloadRules(), BACK], ids=["write-through", "write-back"])
 def test_rows_of_a_window_are_written_though_the_window_passed_those_before_them(
     make_world: MakeWorld, rules: OffloadRules

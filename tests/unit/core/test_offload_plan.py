@@ -25,6 +25,7 @@ class Tiers:
         self.g2 = {name.key: name for name in g2}
         self.g3 = {name.key for name in g3}
         self.waiting: set[ContentKey] = set()
+        self.g1: set[ContentKey] = set()
 
     def in_g2(self, key: ContentKey) -> BlockName | None:
         return self.g2.get(key)
@@ -35,6 +36,9 @@ class Tiers:
     def queued(self, key: ContentKey) -> bool:
         return key in self.waiting
 
+    def in_g1(self, key: ContentKey) -> bool:
+        return key in self.g1
+
 
 def behind(waiting: Sequence[BlockName]) -> Callable[[ContentKey], list[BlockName]]:
     return lambda key: [name for name in waiting if name.parent == key]
@@ -42,6 +46,16 @@ def behind(waiting: Sequence[BlockName]) -> Callable[[ContentKey], list[BlockNam
 
 def plan(clock: FakeClock | None = None, **rules: int) -> OffloadPlan:
     return OffloadPlan(OffloadRules(**rules), 100, clock or FakeClock())  # type: ignore[arg-type]
+
+
+def test_a_parent_in_the_memory_of_an_engine_will_do() -> None:
+    tiers = Tiers(g2=A[2:])
+    assert set(plan().select(A[3:4], GROUP, tiers).refused.values()) == {OffloadRefusal.PARENT_ABSENT}
+    tiers.g1.add(A[1].key)
+    assert plan().select(A[3:4], GROUP, tiers).admitted == [A[2], A[3]]
+    assert plan().confirm([A[2], A[3]], GROUP, tiers.in_g1).admitted == [A[2], A[3]]
+    tiers.g2[A[1].key] = A[1]
+    assert plan().select(A[3:4], GROUP, tiers).refused.keys() == {A[1], A[2], A[3]}, "what G2 has comes along"
 
 
 def test_what_g3_has_or_awaits_is_not_wanted_again() -> None:
