@@ -6,6 +6,7 @@ from pathlib import Path
 
 from blockyard.connectors.client import BlockyardClient
 from blockyard.connectors.engine_memory import EngineMemory
+from blockyard.core.errors import BlockyardError
 from blockyard.core.hashing import content_run
 from blockyard.core.identity import ModelIdentity, SequenceScope
 from blockyard.core.vocabulary import EngineBlockId, EngineId, RequestId
@@ -42,4 +43,7 @@ async def main(socket: Path) -> None:
 
 if len(sys.argv) != 2:
     sys.exit(__doc__)
-asyncio.run(main(Path(sys.argv[1])))
+try:
+    asyncio.run(main(Path(sys.argv[1])))
+except BlockyardError as error:
+    sys.exit(f"{error}")
